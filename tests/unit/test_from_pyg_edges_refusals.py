@@ -41,8 +41,12 @@ def without(conv, x, edge_index, edge_attr):
         (pyg.ResGatedGraphConv(3, 4, aggr="Median"), without, "Median"),
         (pyg.GMMConv(3, 4, 2, 2), without, "'NoneType' object has no attribute 'size'"),
         (pyg.GATConv(3, 4), lambda conv, x, e, a: conv(x, e) + a[:, :1], "must match the size of tensor b"),
-        (pyg.GATConv(3, 4), lambda conv, x, e, a: a, "returns rows of edges"),
-        (pyg.GATConv(3, 4), lambda conv, x, e, a: a.unsqueeze(0), "returns rows of edges"),
+        (pyg.GATConv(3, 4), lambda conv, x, e, a: a, "rows of edges that read no rows of nodes"),
+        (
+            pyg.GATConv(3, 4),
+            lambda conv, x, e, a: a.unsqueeze(0),
+            "rows of edges that read no rows of nodes",
+        ),
     ],
 )
 def test_what_cannot_be_imported_is_said_with_the_line(conv, call, message):

@@ -64,7 +64,7 @@ def test_a_layer_that_couples_all_nodes_is_named_with_its_place(kind):
         (lambda net, h, e: F.dropout(h, 0.5), "random numbers are drawn"),
         (lambda net, h, e: h @ h.t(), "every node meets every node.*let them meet along edges"),
         (lambda net, h, e: h.relu() if h.sum() > 0 else h, r"cannot be traced.*choose with torch\.where"),
-        (lambda net, h, e: e, "returns rows of edges: a prediction has a row for each node"),
+        (lambda net, h, e: e, "returns no rows of nodes or edges, or the ends of edges alone"),
         (
             lambda net, h, e: h * 2 if type(h) is torch.Tensor else h,
             "says .* where the imported model says .*a test of types",

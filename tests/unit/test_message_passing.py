@@ -534,7 +534,7 @@ def test_messages_that_cannot_be_imported_are_refused(message, error):
     [
         (lambda self, x, e: self.send(e[:, :5], x), {}, "a size decides what it does"),
         (lambda self, x, e: self.send(add_self_loops(e)[0], x), {}, "says 0 where the imported model says"),
-        (lambda self, x, e: x[e[0]], {}, "returns rows of edges"),
+        (lambda self, x, e: e[0], {}, "the ends of edges alone"),
         (lambda self, x, e: torch.ones(3), {}, "returns no row for each node"),
         (lambda self, x, e: x - x.mean(0), {}, "every row of the graph is reduced to one"),
         (lambda self, x, e: x * degree(e[0], 11)[:, None], {}, "must match the size of tensor b"),

@@ -15,6 +15,7 @@ from livegnn.importers.rules.normal_form import normalize
 from livegnn.importers.rules.relations import split_relations
 from livegnn.importers.rules.self_loops import find_self_loops
 from livegnn.importers.rules.softmaxes import find_softmaxes
+from livegnn.importers.writing.edge_outputs import rows_at_ends, with_rows
 from livegnn.importers.writing.edge_steps import Columns, StepWriter
 from livegnn.importers.writing.fusion import fuse
 from livegnn.importers.writing.joining import join_aggregates
@@ -25,16 +26,26 @@ from livegnn.types import EdgeType, NodeType
 
 
 @dataclass(frozen=True)
+class Result:
+    """A result of a module that a model gives. name: of the result. row_axis: the axis of its rows. atom: the
+    nodes or edges that have a row. outputs: the model's output, or edge outputs, one for each relation.
+    """
+
+    name: str
+    row_axis: int
+    atom: Atom
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Assembled:
     """A model, and how it maps to the module. columns: the place of each input among the features of its
-    nodes or edges. output: the name of the module's result that is the prediction. row_axis: the axis of its
-    rows.
+    nodes or edges. results: those to be compared, the prediction and all rows of edges.
     """
 
     model: Model
     columns: Mapping[Atom, Columns]
-    output: str
-    row_axis: int
+    results: tuple[Result, ...]
 
 
 def assemble(
@@ -47,34 +58,56 @@ def assemble(
     """The model of a program. relations: the edge types for the numbers in ``edge_type``.
 
     output: the prediction among several results; by default the first. output_type: the type of its rows.
+    Results with rows of edges beside rows of nodes are left out if no model has them, unless `output` names
+    them.
     """
-    make, given = program.make, list(program.given)
-    rows = _choose(program, output, output_type)
-    outputs = [*rows.values(), *program.read]
+    rows, scores = _choose(program, output, output_type)
+    try:
+        return _assemble(program, rows, scores, relations)
+    except ModelError:
+        if not rows or not scores or output is not None:
+            raise
+    return _assemble(program, rows, {}, relations)
+
+
+def _assemble(
+    program: Program,
+    rows: Mapping[str, Expression],
+    scores: Mapping[str, Expression],
+    relations: Sequence[EdgeType] | None,
+) -> Assembled:
+    make, given, inner = program.make, list(program.given), list(program.read)
+    scored = {name: [one] for name, one in scores.items()}
     if relations is not None:
-        edges = next(one.atom for one in given if one.name == RELATION)
-        atoms = [Atom("-".join(kind), edges.source, edges.target) for kind in relations]
-        outputs = split_relations(make, outputs, edges, RELATION, atoms)
-        given = [one for one in given if one.atom is not edges] + [
-            replace(one, name=f"{one.name}:{edge_type_of(atom)}", atom=atom)
-            for one in given
-            if one.atom is edges and one.name != RELATION
-            for atom in atoms
-        ]
+        rows, scored, inner = _split(program, rows, scores, relations)
+        given = _split_inputs(given, relations)
     columns = _columns(given)
-    outputs = find_softmaxes(make, find_self_loops(make, normalize(make, outputs)))
+    named = _name_scores(program, scored)
+    ends = rows_at_ends(named.values(), {*rows, *named})
+    normal = normalize(make, [*ends.values(), *rows.values(), *inner])
+    normal = find_softmaxes(make, find_self_loops(make, normal))
+    new = dict(zip(ends.values(), normal, strict=False))
+    rows = dict(zip(rows, normal[len(ends) :], strict=False))
     writer = StepWriter(make, columns)
-    outputs, inner = outputs[: len(rows)], outputs[len(rows) :]
-    names = writer.write(outputs)
-    steps = writer.steps
-    for i, name in enumerate(names):
-        if name in writer.inputs or name in writer.edge_inputs or name in names[:i]:
-            names[i] = steps.write("scale", (name,), "output", value=1.0)
-    read = [writer.written(one) for one in inner]
+    written = _write(writer, rows, {name: new[one] for name, one in ends.items()})
+    on_edges = with_rows(make, named.values(), new)
+    writer.write(on_edges)
+    edge_outputs = {name: writer.output(one, name) for name, one in zip(named, on_edges, strict=True)}
+    if not written:
+        raise ModelError(
+            f"{program.module_name} returns rows of edges that read no rows of nodes, so that they need no "
+            "graph: return rows that are computed of its ends too, as of x[edge_index[0]]"
+        )
+    read = [writer.written(one) for one in normal[len(ends) + len(rows) :]]
     model = partial(
-        _model, writer, outputs=dict(zip(rows, names, strict=True)), layers=[one for one in read if one]
+        _model,
+        writer,
+        outputs=written,
+        edge_outputs=edge_outputs,
+        layers=[one for one in read if one],
     )
-    left = needed_steps(steps.steps, names)
+    names = [*written.values(), *edge_outputs.values()]
+    left = needed_steps(writer.steps.steps, names)
     if not any(name in writer.inputs or name in writer.edge_inputs for one in left for name in one.inputs):
         raise ModelError(
             f"{program.module_name} returns what no feature of a node or an edge is read for, such as a "
@@ -82,15 +115,99 @@ def assemble(
         )
     as_written = cache(lambda: model(left))
     joined = join_aggregates(left, writer.edge_inputs, lambda value: as_written().width(value))
-    left = fuse(joined, steps.tensors, names)
-    first = next(iter(rows))
-    return Assembled(model(left), columns, first, program.outputs[first].row_axis or 0)
+    left = fuse(joined, writer.steps.tensors, names)
+    return Assembled(model(left), columns, _results(program, rows, scored, list(named)))
+
+
+def _split(
+    program: Program,
+    rows: Mapping[str, Expression],
+    scores: Mapping[str, Expression],
+    relations: Sequence[EdgeType],
+) -> tuple[dict[str, Expression], dict[str, list[Expression]], list[Expression]]:
+    """Rows of nodes, rows of edges for each relation, and the rows that convolutions read."""
+    edges = next(one.atom for one in program.given if one.name == RELATION)
+    atoms = [Atom("-".join(kind), edges.source, edges.target) for kind in relations]
+    outputs = [*rows.values(), *scores.values(), *program.read]
+    split = split_relations(program.make, outputs, edges, RELATION, atoms)
+    nodes, of_edges = split[: len(rows)], split[len(rows) :]
+    return (
+        {name: each[0] for name, each in zip(rows, nodes, strict=True)},
+        dict(zip(scores, of_edges, strict=False)),
+        [each[0] for each in of_edges[len(scores) :]],
+    )
+
+
+def _split_inputs(given: Sequence[Given], relations: Sequence[EdgeType]) -> list[Given]:
+    """The inputs, with those of edges once for each relation."""
+    edges = next(one.atom for one in given if one.name == RELATION)
+    atoms = [Atom("-".join(kind), edges.source, edges.target) for kind in relations]
+    return [one for one in given if one.atom is not edges] + [
+        replace(one, name=f"{one.name}:{edge_type_of(atom)}", atom=atom)
+        for one in given
+        if one.atom is edges and one.name != RELATION
+        for atom in atoms
+    ]
+
+
+def _name_scores(program: Program, scored: Mapping[str, Sequence[Expression]]) -> dict[str, Expression]:
+    """Rows of edges by the names of edge outputs, with the relation behind them if there are several."""
+    named = {}
+    for name, each in scored.items():
+        for one in each:
+            if one.atom is None:
+                raise ModelError(
+                    f"{program.module_name} returns the same row for each edge: return rows that are "
+                    "computed of its ends"
+                )
+            named[name if len(each) == 1 else f"{name}:{edge_type_of(one.atom)}"] = one
+    return named
+
+
+def _write(
+    writer: StepWriter, rows: Mapping[str, Expression], ends: Mapping[str, Expression]
+) -> dict[str, str]:
+    """Writes rows of nodes; returns the names of their values. ends: rows that are outputs because edge
+    outputs read them; if a result has the same rows, they are that output."""
+    writer.write([*rows.values(), *(one for one in ends.values() if one.atom is not None)])
+    written: dict[str, str] = {}
+    for name, one in rows.items():
+        value = writer.output(one, "output")
+        if value in written.values():
+            value = writer.steps.write("scale", (value,), "output", value=1.0)
+        written[name] = value
+    for name, one in ends.items():
+        if one.atom is not None:
+            value = writer.output(one, name)
+            if value not in written.values():
+                written[name] = value
+    return written
+
+
+def _results(
+    program: Program,
+    rows: Mapping[str, Expression],
+    scored: Mapping[str, Sequence[Expression]],
+    names: Sequence[str],
+) -> tuple[Result, ...]:
+    """The first result with rows of nodes and all with rows of edges. names: of the edge outputs."""
+    found, left = [], iter(names)
+    for name in [*list(rows)[:1], *scored]:
+        value = program.outputs[name]
+        atom = value.pieces[0].atom
+        assert atom is not None
+        outputs = (name,) if name in rows else tuple(next(left) for _ in scored[name])
+        found.append(Result(name, value.row_axis or 0, atom, outputs))
+    return tuple(found)
 
 
 def _choose(
     program: Program, output: str | Sequence[str] | None, output_type: NodeType | None
-) -> dict[str, Expression]:
-    """The rows of each result, the prediction first; limited to `output` or `output_type`, if given."""
+) -> tuple[dict[str, Expression], dict[str, Expression]]:
+    """The rows of nodes of each result, the prediction first, and the rows of edges.
+
+    They are limited to `output` or, of nodes, to `output_type`, if given.
+    """
     wanted = None if output is None else [output] if isinstance(output, str) else list(output)
     returns = f"{program.module_name} returns"
     found = {name: value for name, value in program.outputs.items() if len(value.pieces) == 1}
@@ -100,16 +217,16 @@ def _choose(
     if not found:
         raise ModelError(f"{returns} the rows of several tensors behind each other: return them apart")
     kept = {name: found[name].pieces[0] for name in wanted or found}
-    of_edges = any(one.atom and is_of_edges(one.atom) for one in kept.values())
-    kept = {name: one for name, one in kept.items() if one.atom and not is_of_edges(one.atom)}
-    if not kept:
-        got = "rows of edges" if of_edges else "no rows of nodes"
+    kept = {name: one for name, one in kept.items() if one.atom and one.row.kind != "id"}
+    scores = {name: piece.row for name, piece in kept.items() if is_of_edges(piece.atom)}
+    kept = {name: piece for name, piece in kept.items() if name not in scores}
+    if not kept and not scores:
         raise ModelError(
-            f"{returns} {got}: a prediction has a row for each node; import the method that makes the nodes' "
-            'embeddings, such as method="encode"'
+            f"{returns} no rows of nodes or edges, or the ends of edges alone: a prediction has a row of "
+            "numbers for each node or each edge"
         )
     types = list(dict.fromkeys(str(piece.atom) for piece in kept.values()))
-    if output_type is not None:
+    if output_type is not None and kept:
         kept = {name: piece for name, piece in kept.items() if str(piece.atom) == output_type}
         if not kept:
             raise ModelError(
@@ -121,7 +238,7 @@ def _choose(
             f"{returns} rows of {', '.join(map(repr, types))}: say with output_type=... whose rows are the "
             "prediction, or with output=[...] which results there are to be, the prediction first"
         )
-    return {name: piece.row for name, piece in kept.items()}
+    return {name: piece.row for name, piece in kept.items()}, scores
 
 
 def _columns(given: Sequence[Given]) -> dict[Atom, Columns]:
@@ -134,11 +251,24 @@ def _columns(given: Sequence[Given]) -> dict[Atom, Columns]:
         held = places.setdefault(one.atom, {})
         start = max((stop for _, stop in held.values()), default=0)
         held.setdefault(one.name, (start, start + prod(one.channels)))
-    return {atom: Columns(held, max(stop for _, stop in held.values())) for atom, held in places.items()}
+    widths = {atom: max(stop for _, stop in held.values()) for atom, held in places.items()}
+    for atom, width in widths.items():
+        own = widths.get(replace(atom, pairs=False), width)
+        if own != width:
+            raise ModelError(
+                f"features of {atom} are those of such edges, which have {own} columns, got {width}: give "
+                "both the same columns"
+            )
+    return {atom: Columns(held, widths[atom]) for atom, held in places.items()}
 
 
 def _model(
-    writer: StepWriter, steps: Sequence[Step], outputs: Mapping[str, str], layers: Sequence[str]
+    writer: StepWriter,
+    steps: Sequence[Step],
+    *,
+    outputs: Mapping[str, str],
+    edge_outputs: Mapping[str, str],
+    layers: Sequence[str],
 ) -> Model:
     read = {name for step in steps for name in step.inputs}
     tensors = {name: writer.steps.tensors[name] for step in steps for name in step.tensors.values()}
@@ -155,6 +285,7 @@ def _model(
             find_layers(steps, {name: one.node_type for name, one in inputs.items()}, first, layers)
         ),
         edge_inputs={name: given for name, given in writer.edge_inputs.items() if name in read},
+        edge_outputs=dict(edge_outputs),
     )
 
 

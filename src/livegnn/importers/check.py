@@ -8,7 +8,7 @@ word has the module in float64, where it can be called so.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, cached_property, partial
 from math import prod
 from typing import TypeAlias
 
@@ -17,12 +17,12 @@ import torch
 
 from livegnn.errors import ModelError
 from livegnn.importers.arguments.arguments import RELATION
+from livegnn.importers.assembly import Assembled, Result
 from livegnn.importers.expressions.expressions import Atom, edge_type_of
 from livegnn.importers.expressions.properties import is_of_edges
 from livegnn.importers.program.export import Given
-from livegnn.importers.writing.edge_steps import Columns
-from livegnn.network.model import Model
 from livegnn.oracle import reference
+from livegnn.oracle.edge_reference import compute_edge_output
 from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray
 from livegnn.wording import format_count
 
@@ -33,43 +33,29 @@ TOLERANCE = 1e-3
 """The allowed difference between model and module, as a fraction of the largest value."""
 SIZES = ((12, 26), (2, 1), (3, 0), (1, 1), (1, 0))
 """Numbers of nodes and edges of each type. Reading assumes at least two of each, so fewer are tested too."""
+ONE_TARGET = (9, 14)
+"""The same, where rows of edges are compared too, and all edges lead to one node."""
 
 
 def check_import(
-    model: Model,
+    assembled: Assembled,
     call: Call,
     given: Sequence[Given],
     name: str,
     *,
-    columns: Mapping[Atom, Columns],
     relations: Sequence[EdgeType] | None,
-    output: tuple[str, int],
     widely: Call | None = None,
 ) -> None:
     """Raises `ModelError` if a model and its module differ on a small graph.
 
-    The first graph has loops, parallel edges and isolated nodes; the others are tiny.
-    given: its inputs. name: its name, for errors. columns: the place of each input among the features.
-    relations: the edge types that `RELATION` numbers. output: the name of the module's result, and the axis
-    of its rows. widely: calls the module in float64; it may fail.
+    The first graph has loops, parallel edges and isolated nodes, the others are tiny. If the module returns
+    rows of edges, all edges of one more lead to one node, and the order of edges is the module's.
+    given: the inputs of the module. name: its name, for errors. relations: the edge types that `RELATION`
+    numbers. widely: calls the module in float64; it may fail.
     """
-
-    def rows_of(results: Mapping[str, torch.Tensor], nodes: int) -> DoubleArray:
-        rows = _rows_of(results[output[0]].detach(), output[1], nodes)
-        flat: DoubleArray = rows.reshape(len(rows), -1).double().numpy()
-        return flat
-
-    def rows_widely(tensors: Sequence[torch.Tensor], nodes: int) -> DoubleArray | None:
-        if widely is None:
-            return None
-        try:
-            wide = [one.double() if one.is_floating_point() else one for one in tensors]
-            return rows_of(widely(wide), nodes)
-        except Exception:
-            return None  # it needs float32
-
     random = np.random.default_rng(0)
-    for nodes, edges in SIZES:
+    of_edges = any(is_of_edges(one.atom) for one in assembled.results)
+    for nodes, edges in (*SIZES, ONE_TARGET) if of_edges else SIZES:
         drawing = _Drawing(random, nodes, edges, relations)
         try:
             tensors, results = _call(call, given, drawing)
@@ -78,17 +64,33 @@ def check_import(
                 continue  # the module has no result to compare with
             isolated = f"a graph of {nodes} nodes, the last of which have no edges"
             raise ModelError(f"{name} fails on {isolated}: {error}") from error
-        probe = drawing.probe(given, tensors, columns)
         what = f"{name} on a graph of {format_count(nodes, 'node')}, {format_count(edges, 'edge')}"
-        if output[0] not in results:
-            raise ModelError(f"{what} returns other results than on larger ones: return the same on each")
-        _compare(model, probe, rows_of(results, nodes), what, partial(rows_widely, tensors, nodes))
+        graph = _SmallGraph(drawing, given, tensors, assembled)
+        wide = cache(partial(_widely, widely, tensors))
+        for one in assembled.results:
+            if one.name not in results:
+                raise ModelError(f"{what} returns other results than on larger ones: return the same on each")
+            rows = edges if is_of_edges(one.atom) else nodes
+            beside = f"{what}, result {one.name!r}," if len(assembled.results) > 1 else what
+            _compare(one, graph, _rows_of(results[one.name], one.row_axis, rows), beside, wide)
 
 
-def _rows_of(result: torch.Tensor, axis: int, nodes: int) -> torch.Tensor:
-    """A result with the axis of its rows first. One row may have lost that axis, as by a final squeeze."""
-    lost = nodes == 1 and (result.dim() <= axis or len(result.movedim(axis, 0)) != 1)
-    return result.reshape(1, -1) if lost else result.movedim(axis, 0)
+def _widely(call: Call | None, tensors: Sequence[torch.Tensor]) -> Mapping[str, torch.Tensor]:
+    """The results of a module in float64; none if it needs float32."""
+    try:
+        wide = [one.double() if one.is_floating_point() else one for one in tensors]
+        return call(wide) if call is not None else {}
+    except Exception:
+        return {}
+
+
+def _rows_of(result: torch.Tensor, axis: int, rows: int) -> DoubleArray:
+    """A result as [rows, channels]. One row may have lost the axis of rows, as by a final squeeze."""
+    result = result.detach()
+    lost = rows == 1 and (result.dim() <= axis or len(result.movedim(axis, 0)) != 1)
+    moved = result[None] if lost else result.movedim(axis, 0)
+    flat: DoubleArray = moved.reshape(len(moved), prod(moved.shape[1:])).double().numpy()
+    return flat
 
 
 def _call(
@@ -110,24 +112,25 @@ def _call(
 
 
 def _compare(
-    model: Model,
-    probe: reference.GraphArrays,
+    result: Result,
+    graph: "_SmallGraph",
     expected: DoubleArray,
     what: str,
-    widely: Callable[[], DoubleArray | None],
+    widely: Callable[[], Mapping[str, torch.Tensor]],
 ) -> None:
-    got = reference.compute(model, probe)[model.output]
+    got = graph.compute(result, np.float64)
     if got.shape != expected.shape:
         raise ModelError(f"{what} returns rows of shape {expected.shape}, the imported model {got.shape}")
     if _differ(got, expected, 0.0) is None:
         return
-    rough = reference.compute(model, probe, dtype=np.float32)[model.output].astype(np.float64)
+    rough = graph.compute(result, np.float32).astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         rounding = np.nan_to_num(np.abs(rough - got), nan=np.inf).max(initial=0)
     place = _differ(got, expected, 10 * float(rounding))
     if place is None:
         return
-    exact = widely()
+    wide = widely().get(result.name)
+    exact = None if wide is None else _rows_of(wide, result.row_axis, len(got))
     if exact is not None and exact.shape == got.shape and _differ(got, exact, 0.0) is None:
         return
     row, channel = place
@@ -180,6 +183,8 @@ class _Drawing:
         """Random ends with parallel edges, loops, and nodes without edges."""
         if self.edges < 2:
             return np.array([[0], [self.nodes - 1]])[:, : self.edges]
+        if (self.nodes, self.edges) == ONE_TARGET:
+            return np.stack([self.random.integers(0, self.nodes, self.edges), np.full(self.edges, 3)])
         reached = self.nodes * 3 // 4
         ends = self.random.integers(0, reached, (2, self.edges))
         ends[:, 1] = ends[:, 0]
@@ -188,55 +193,83 @@ class _Drawing:
             ends[:, 4] = ends[:, 3]
         return ends
 
-    def probe(
-        self, given: Sequence[Given], tensors: Sequence[torch.Tensor], columns: Mapping[Atom, Columns]
-    ) -> reference.GraphArrays:
-        """The graph with these tensors, by the names of the model's inputs."""
+
+@dataclass
+class _SmallGraph:
+    """A small graph as the model has it. tensors: those that the module is called with."""
+
+    drawing: _Drawing
+    given: Sequence[Given]
+    tensors: Sequence[torch.Tensor]
+    assembled: Assembled
+
+    def __post_init__(self) -> None:
+        self.arrays = {one.name: tensor for one, tensor in zip(self.given, self.tensors, strict=True)}
+        self.values: dict[object, dict[str, DoubleArray]] = {}
+
+    @cached_property
+    def probe(self) -> reference.GraphArrays:
+        """The graph, by the names of the model's inputs."""
         probe = reference.GraphArrays({}, {}, {}, {})
-        arrays = {one.name: tensor for one, tensor in zip(given, tensors, strict=True)}
-        for one, tensor in zip(given, tensors, strict=True):
+        for one in self.given:
             if not one.ends and not is_of_edges(one.atom):
-                probe.x[one.atom.name] = _features(columns, one.atom, arrays, self.nodes)
-            elif one.ends:
-                self._put_edges(probe, one, tensor.numpy(), arrays, columns)
+                probe.x[one.atom.name] = self._features(one.atom, self.drawing.nodes)
+            elif one.ends and not one.atom.pairs:
+                self._put_edges(probe, one)
         return probe
 
-    def _put_edges(
-        self,
-        probe: reference.GraphArrays,
-        one: Given,
-        ends: IntArray,
-        arrays: Mapping[str, torch.Tensor],
-        columns: Mapping[Atom, Columns],
-    ) -> None:
+    def compute(self, result: Result, dtype: type[np.float32] | type[np.float64]) -> DoubleArray:
+        """The rows of a result by the model."""
+        model, probe = self.assembled.model, self.probe
+        if dtype not in self.values:
+            self.values[dtype] = reference.compute(model, probe, dtype=dtype)
+        values = self.values[dtype]
+        if not is_of_edges(result.atom):
+            return values[model.outputs[result.outputs[0]]]
+        if result.atom.pairs:
+            pairs = next(one for one in self.given if one.ends and one.atom is result.atom)
+            ends, attr = self.arrays[pairs.name].numpy(), self._features(result.atom, self.drawing.edges)
+            return compute_edge_output(model, result.outputs[0], values, ends, edge_attr=attr)
+        parts = []
+        for name in result.outputs:
+            edge_type = model.edge_scores[name].edge_type
+            attr, weight = probe.edge_attr[edge_type], probe.weight[edge_type]
+            ends = probe.edge_index[edge_type]
+            parts.append(compute_edge_output(model, name, values, ends, edge_attr=attr, weight=weight))
+        if len(parts) == 1:
+            return parts[0]
+        rows, numbers = np.concatenate(parts), self.arrays[RELATION].numpy()
+        return rows[np.argsort(np.argsort(numbers, kind="stable"))]  # in the module's order of edges
+
+    def _put_edges(self, probe: reference.GraphArrays, one: Given) -> None:
+        ends, edges, relations = self.arrays[one.name].numpy(), self.drawing.edges, self.drawing.relations
         _, colon, kind = one.name.partition(":")
-        weight = arrays.get(f"edge_weight{colon}{kind}")
-        weights = np.ones(self.edges, np.float32) if weight is None else weight.float().numpy()
-        if self.relations is None:
+        weight = self.arrays.get(f"edge_weight{colon}{kind}")
+        weights = np.ones(edges, np.float32) if weight is None else weight.float().numpy()
+        if relations is None:
             edge_type = edge_type_of(one.atom)
             probe.edge_index[edge_type], probe.weight[edge_type] = ends, weights
-            probe.edge_attr[edge_type] = _features(columns, one.atom, arrays, self.edges)
+            probe.edge_attr[edge_type] = self._features(one.atom, edges)
             return
-        numbers = arrays[RELATION].numpy()
-        by_name = {str(atom): atom for atom in columns}
-        for i, edge_type in enumerate(self.relations):
+        numbers = self.arrays[RELATION].numpy()
+        by_name = {str(atom): atom for atom in self.assembled.columns}
+        for i, edge_type in enumerate(relations):
             some = numbers == i
             probe.edge_index[edge_type], probe.weight[edge_type] = ends[:, some], weights[some]
-            atom = by_name.get("-".join(edge_type))
-            probe.edge_attr[edge_type] = _features(columns, atom, arrays, self.edges)[some]
+            probe.edge_attr[edge_type] = self._features(by_name.get("-".join(edge_type)), edges)[some]
 
-
-def _features(
-    columns: Mapping[Atom, Columns], atom: Atom | None, arrays: Mapping[str, torch.Tensor], rows: int
-) -> FloatArray:
-    """The inputs of an atom, concatenated. An input of a relation has the relation in its name, its tensor
-    does not."""
-    if atom is None or atom not in columns:
-        return np.zeros((rows, 0), np.float32)
-    named = [
-        arrays[name] if name in arrays else arrays[name.partition(":")[0]] for name in columns[atom].places
-    ]
-    return np.concatenate([one.float().reshape(rows, prod(one.shape[1:])).numpy() for one in named], axis=1)
+    def _features(self, atom: Atom | None, rows: int) -> FloatArray:
+        """The inputs of an atom, concatenated. An input of a relation has the relation in its name, its
+        tensor does not."""
+        arrays, columns = self.arrays, self.assembled.columns
+        if atom is None or atom not in columns:
+            return np.zeros((rows, 0), np.float32)
+        named = [
+            arrays[name] if name in arrays else arrays[name.partition(":")[0]]
+            for name in columns[atom].places
+        ]
+        flat = [one.float().reshape(rows, prod(one.shape[1:])).numpy() for one in named]
+        return np.concatenate(flat, axis=1)
 
 
 def _is_weight(one: Given) -> bool:

@@ -60,13 +60,11 @@ def import_exported(program: ExportedProgram | str | PathLike[str], settings: Ex
     reading = read_exported(program, replace(settings, relations=relations))
     made = assemble(reading, relations=relations, output=output, output_type=output_type)
     check_import(
-        made.model,
+        made,
         lambda tensors: _call(program, reading.given, tensors),
         inputs_of((), reading.given),
         reading.module_name,
-        columns=made.columns,
         relations=relations,
-        output=(made.output, made.row_axis),
     )
     return made.model
 

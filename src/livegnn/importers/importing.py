@@ -1,10 +1,10 @@
 """Imports a module: finds its arguments, reads it, lowers it to steps and checks the result."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import torch
 from torch import nn
@@ -21,6 +21,7 @@ from livegnn.importers.arguments.module_inputs import (
     check_takes_relations,
     with_relations,
 )
+from livegnn.importers.arguments.pairs import typed_pairs, with_decoder
 from livegnn.importers.arguments.watching import call_watched
 from livegnn.importers.assembly import assemble
 from livegnn.importers.check import check_import
@@ -37,6 +38,8 @@ from livegnn.network.model import Model
 from livegnn.types import EdgeType
 from livegnn.wording import kind_of
 
+_Made = TypeVar("_Made", Model, Program)
+
 _Call: TypeAlias = tuple[ModuleArguments, ModuleInputs | None, CallSettings]
 """The arguments of a module; its declared types and widths, if there are no data; and the settings."""
 
@@ -48,22 +51,39 @@ def import_module(module: object, settings: CallSettings) -> Model:
     """
     outer, settings = _check_module(module), checked(settings)
     with _refusals(outer, settings):
-        inner = unwrap(outer, settings.method)
-        found, declared, settings = _find_call(inner, settings)
-        model = _import(inner, found, settings)
-        refuse_left_out(inner, settings, found)
-        refuse_unasked_columns(inner, settings, found)
-        if declared is not None:
-            declared.check_widths({*model.inputs, *model.edge_inputs})
-        return model
+        return _for_pairs(outer, settings, _import_found)
+
+
+def _import_found(module: nn.Module, settings: CallSettings) -> Model:
+    found, declared, settings = _find_call(module, settings)
+    model = _import(module, found, settings)
+    refuse_left_out(module, settings, found)
+    refuse_unasked_columns(module, settings, found)
+    if declared is not None:
+        declared.check_widths({*model.inputs, *model.edge_inputs})
+    return model
 
 
 def read_module(module: object, settings: CallSettings) -> Program:
     """Reads the computation of a module. Raises the errors of `import_module`."""
     outer, settings = _check_module(module), checked(settings)
     with _refusals(outer, settings):
-        inner = unwrap(outer, settings.method)
-        return _read(inner, _find_call(inner, settings)[0])
+        return _for_pairs(outer, settings, lambda inner, each: _read(inner, _find_call(inner, each)[0]))
+
+
+def _for_pairs(
+    outer: nn.Module, settings: CallSettings, function: Callable[[nn.Module, CallSettings], _Made]
+) -> _Made:
+    """The result of a function of the module and the first types of pairs with which it raises no error."""
+    inner, settings = with_decoder(unwrap(outer, settings.method), settings)
+    refused: ModelError | None = None
+    for each in typed_pairs(inner, settings):
+        try:
+            return function(inner, each)
+        except ModelError as error:
+            refused = refused or error
+    assert refused is not None
+    raise refused
 
 
 def _check_module(given: object) -> nn.Module:
@@ -221,13 +241,11 @@ def _import(module: nn.Module, found: ModuleArguments, settings: CallSettings) -
     program = _read(module, found, settings.output)
     made = assemble(program, relations=relations, output=settings.output, output_type=settings.output_type)
     check_import(
-        made.model,
+        made,
         partial(results, module),
         found.call.inputs,
         program.module_name,
-        columns=made.columns,
         relations=relations,
-        output=(made.output, made.row_axis),
         widely=lambda tensors: results(copy_module(module).double(), tensors),
     )
     return made.model

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from livegnn.graph import Schema
 
-_ROWS = ("node", "edge")
+_ROWS = ("node", "edge", "pair")
 
 
 OLDEST_TORCH = (2, 6)

@@ -238,16 +238,18 @@ class Model:
         model against it on small graphs, which takes a second or two.
 
         module: takes rows of nodes, edges and optionally their weights and features, and returns a row for
-          each node; by default ``x``, ``edge_index``, ``edge_weight`` and ``edge_attr``. With `relations` it
-          also takes ``edge_type``. With several types it takes ``x_dict``, ``edge_index_dict`` and so on (or
-          these names without _dict), and returns rows of one node type, or a dict from node types to rows.
+          each node, or for each edge or pair of nodes (``edge_outputs``); by default ``x``, ``edge_index``,
+          ``edge_weight``, ``edge_attr`` and, if it must be given, ``edge_label_index``, the pairs. With
+          `relations` it also takes ``edge_type``. With several types it takes ``x_dict``, ``edge_index_dict``
+          and so on (or these names without _dict), and returns rows of one node type, or a dict from node
+          types to rows.
         data: a PyG ``Data`` or ``HeteroData`` that the module can be called with, the schema of a graph, or a
           graph; it gives types, widths and the names of inputs. Without it, the module's layers and the
           arguments below must give them.
         inputs: argument -> its meaning, if the argument's name does not give it: the name of an attribute of
           `data`, ``("node", channels)`` or ``("edge", channels)`` for rows, or a constant value; parameter of
           the module -> ``"node"``, if it has a row for each node.
-        method: the method that predicts.
+        method: the method that predicts; ``"decode"`` is the module's ``encode``, and that on its result.
         output: the prediction among several results: its key in a dict, otherwise ``"output[0]"``,
           ``"output[1]"``, ...; or a list of outputs, the prediction first. By default all results of one node
           type are outputs, in order.

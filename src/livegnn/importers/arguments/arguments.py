@@ -28,10 +28,17 @@ NAMES = {
         ("edge_attr", "edge_attrs", "edge_features", "edge_feature", "edge_feats", "edge_feat"), "edge_attr"
     ),
     **dict.fromkeys(("efeats", "efeat", "e_feat"), "edge_attr"),
+    **dict.fromkeys(
+        ("edge_label_index", "target_edge_index", "link_index", "pair_index"), "edge_label_index"
+    ),
+    **dict.fromkeys(("pairs", "node_pairs", "edge_pairs"), "edge_label_index"),
+    "edge_label_attr": "edge_label_attr",
     "edge_type": "edge_type",
     "num_nodes": "num_nodes",
 }
 """Name of an argument -> its meaning."""
+PAIRS, OF_PAIRS = "edge_label_index", "edge_label"
+"""The meaning of an argument that names pairs of nodes; how the names of all columns of pairs begin."""
 RELATION = "edge_type"
 """The input that numbers the relations of edges."""
 
@@ -103,8 +110,8 @@ def find_arguments(
     Raises `ModelError` with the name of an argument whose meaning is unknown, or of an input for which there
     is no argument.
     """
-    graph = _GraphRows(module, data)
     given = dict(inputs or {})
+    graph = _GraphRows(module, data, given)
     parameters = tuple(
         Given(name, graph.node, tuple(tensor.shape[1:]), tensor.dtype, parameter=True)
         for name, tensor in module.named_parameters()
@@ -156,13 +163,17 @@ def find_arguments(
         ):
             meaning = _ORDER[place]
             guessed.append(name)
-        if not needed and (own == "num_nodes" or (meaning is None and NAMES.get(own) in taken)):
+        if not needed and (
+            own == "num_nodes"
+            or (meaning is None and NAMES.get(own) in taken)
+            or (meaning or "").startswith(OF_PAIRS)
+        ):
             left_out += [] if own == "num_nodes" else [name]
             continue
         if own in _RECORDS and needed and own not in graph.known and not named & set(_ORDER):
             arguments[name] = graph.record()
             continue
-        found = graph.find(meaning or own, required=needed)
+        found = graph.find(meaning or own, required=needed, by_type=name.endswith("_dict"))
         if meaning == "edge_attr" and not needed and graph.leaves_edge_features_out():
             left_out.append(name)
             continue
@@ -213,11 +224,8 @@ def _hint(name: str) -> str:
     """Returns the usual meaning of an argument of this name, as the end of an error."""
     if name == "batch":
         return ", which is None where nodes are predicted"
-    if name.endswith("label_index") or "pair" in name:
-        return (
-            "; if it names pairs of nodes, import the method that embeds them (method=...), and score pairs "
-            "of its rows, or ask SampledForward.predict_pairs"
-        )
+    if name.endswith("_index") or "pair" in name:
+        return f"; if it names pairs of nodes to be scored, say inputs={{{name!r}: {PAIRS!r}}}"
     return ""
 
 
@@ -233,6 +241,11 @@ def _meaning(name: str, *, needed: bool, taken: Collection[str], required: Colle
     if name != meaning and (meaning in required or not (needed or name.startswith("edge_"))):
         return None
     return meaning
+
+
+def _pairs_of(edges: Atom) -> Atom:
+    """The pairs of nodes that may be joined by these edges."""
+    return Atom(edges.name, edges.source, edges.target, pairs=True)
 
 
 def _place_of(name: str, key: object, held: Collection[object]) -> str:
@@ -254,11 +267,13 @@ def _keywords(given: Mapping[str, object], name: str) -> dict[str, object] | Non
 
 
 class _GraphRows:
-    """Rows that a graph and a module have. known: name -> type of node or edge -> its rows. whole: the
-    columns of data with whole numbers, by full name.
+    """Rows that a graph and a module have. known: name -> type of node or edge -> its rows. of_pairs: the
+    same for pairs of nodes, by the edge type. whole: the columns of data with whole numbers, by full name.
     """
 
-    def __init__(self, module: nn.Module, data: "Data | HeteroData | Schema | None") -> None:
+    def __init__(
+        self, module: nn.Module, data: "Data | HeteroData | Schema | None", inputs: Mapping[str, object]
+    ) -> None:
         self.module, self.data = module, data
         floats = [one.dtype for one in module.parameters() if one.is_floating_point()]
         self.dtype = floats[0] if floats else torch.float32
@@ -273,7 +288,12 @@ class _GraphRows:
             self.hetero = False  # a schema of one type
         self.node, self.edge = next(iter(self.nodes.values())), next(iter(self.edges.values()), None)
         self.known: dict[str, dict[object, Given]] = {}
+        self.of_pairs: dict[str, dict[object, Given]] = {}
         self.whole: dict[str, torch.Tensor] = {}
+        self.pairs_of_data: list[object] = []
+        said = [(one, PAIRS) if meaning_of(name) == PAIRS else one for name, one in inputs.items()]
+        chosen = [one[0] for one in said if isinstance(one, tuple) and one[1:] == (PAIRS,)]
+        self.pair = next((one for one in chosen if isinstance(one, tuple) and one in self.edges), None)
         for key, atom in (*self.nodes.items(), *self.edges.items()):
             self._learn(key, atom)
 
@@ -281,6 +301,7 @@ class _GraphRows:
         """Collects the rows that the graph has for one type."""
         if atom.source is not None:
             self._know("edge_index", key, atom)
+            self._know(PAIRS, key, _pairs_of(atom))
         if self.data is None:
             return
         if not hasattr(self.data, "stores"):
@@ -291,8 +312,13 @@ class _GraphRows:
         of_edges = atom.source is not None
         number = store.num_edges if of_edges else store.num_nodes
         ambiguous = not self.hetero and store.num_nodes == store.num_edges
+        pairs = store[PAIRS].shape[1] if of_edges and PAIRS in store else None
+        self.pairs_of_data += [key] if pairs is not None else []
         for name, tensor in store.to_dict().items():
-            if not isinstance(tensor, torch.Tensor) or not tensor.dim() or name == "edge_index":
+            if not isinstance(tensor, torch.Tensor) or not tensor.dim() or name in ("edge_index", PAIRS):
+                continue
+            if name.startswith(OF_PAIRS) and len(tensor) == pairs:
+                self._know(name, key, _pairs_of(atom), tuple(tensor.shape[1:]), tensor.dtype)
                 continue
             if len(tensor) == number and (not ambiguous or name.startswith("edge") == of_edges):
                 if not tensor.dtype.is_floating_point:
@@ -319,7 +345,8 @@ class _GraphRows:
     ) -> None:
         dtype = self.dtype if dtype.is_floating_point else dtype
         full = f"{name}:{key}" if self.hetero else name
-        self.known.setdefault(name, {})[key] = Given(full, atom, channels, dtype, ends=name == "edge_index")
+        rows = Given(full, atom, channels, dtype, ends=name in ("edge_index", PAIRS))
+        (self.of_pairs if atom.pairs else self.known).setdefault(name, {})[key] = rows
 
     def leaves_edge_features_out(self) -> bool:
         """Whether some of the module's layers support edge features, but none was made for them.
@@ -333,11 +360,15 @@ class _GraphRows:
 
     def record(self) -> Record:
         """All columns of the graph, as a PyG data object."""
+        of_pairs = {
+            name: {key: one for key, one in rows.items() if key in self.pairs_of_data}
+            for name, rows in self.of_pairs.items()
+        }
         if self.hetero:
-            return Record(
-                {(key, name): one for name, rows in self.known.items() for key, one in rows.items()}
-            )
-        rows = {name: self.find(name, required=True) for name in ("x", *self.known)}
+            every = (*self.known.items(), *of_pairs.items())
+            return Record({(key, name): one for name, rows in every for key, one in rows.items()})
+        names = ("x", *self.known, *(name for name, rows in of_pairs.items() if rows))
+        rows = {name: self.find(name, required=True) for name in names}
         return Record({(None, name): one for name, one in rows.items() if one is not None})
 
     def is_embedding(self, name: str) -> bool:
@@ -362,7 +393,7 @@ class _GraphRows:
             rows = {key: one for key, one in given.items() if isinstance(one, (tuple, list, dict))}
             return given | {key: self.rows(one, _place_of(name, key, rows)) for key, one in rows.items()}
         if isinstance(given, tuple) and given in self.edges:
-            return self.known["edge_index"][given]
+            return (self.of_pairs[PAIRS] if meaning_of(name) == PAIRS else self.known["edge_index"])[given]
         if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], str):
             return self._of_type(*given)
         if isinstance(given, tuple) and given:
@@ -379,6 +410,8 @@ class _GraphRows:
         """The nodes or edges of a type, or of the only one if it is ``"node"`` or ``"edge"``; else None."""
         if not isinstance(rows, Hashable):
             return None
+        if rows == "pair":
+            return self.find_pairs(PAIRS).atom
         atom = self.nodes.get(cast("str", rows)) or self.edges.get(cast("EdgeType", rows))
         if atom is not None or rows not in ("node", "edge"):
             return atom
@@ -407,12 +440,34 @@ class _GraphRows:
             raise ModelError(f"inputs names {key!r}, but the types of the data are {kinds}")
         if name == "num_nodes":
             return Given(f"{name}:{atom}", atom, count=True)
-        if key not in self.known.get(name, {}):
+        held = self.of_pairs if name in self.of_pairs else self.known
+        if key not in held.get(name, {}):
             raise ModelError(f"inputs names {name!r} of {key!r}, which the data does not have")
-        return self.known[name][key]
+        return held[name][key]
 
-    def find(self, name: str, *, required: bool) -> object | None:
-        """The rows with this name, by type if there are several types; None if there are none."""
+    def find_pairs(self, name: str) -> Given:
+        """The rows with this name of the scored pairs. Raises `ModelError` if their type is not known."""
+        known = self.of_pairs[name]
+        key = next(iter(known)) if len(known) == 1 else self.pair
+        if key is None and len(self.pairs_of_data) == 1:
+            key = self.pairs_of_data[0]
+        if key not in known:
+            raise ModelError(
+                f"{name!r} may name pairs of {', '.join(map(str, known))}: say which, as in "
+                f"inputs={{{name!r}: {next(iter(known))}}}"
+            )
+        return known[key]
+
+    def find(self, name: str, *, required: bool, by_type: bool = False) -> object | None:
+        """The rows with this name, by type if there are several types; None if there are none.
+
+        by_type: whether columns of pairs are by type too.
+        """
+        if name in self.of_pairs:
+            if not self.hetero or not by_type:
+                return self.find_pairs(name)
+            held = self.of_pairs[name]
+            return {key: held[key] for key in self.pairs_of_data if key in held} or held
         if name in self.known:
             return self.known[name] if self.hetero else next(iter(self.known[name].values()))
         if name == "num_nodes" and not self.hetero:

@@ -14,14 +14,14 @@ import sympy
 import torch
 
 from livegnn.errors import ModelError
-from livegnn.importers.arguments.arguments import RELATION, meaning_of
+from livegnn.importers.arguments.arguments import PAIRS, RELATION, meaning_of
 from livegnn.importers.expressions.expressions import Atom, edge_type_of
 from livegnn.importers.program.export import Given, symbolic
 from livegnn.network.call_settings import InputSpec
 from livegnn.network.checks import to_edge_type
 from livegnn.types import EdgeType, NodeType
 
-_COLUMNS = ("x", "edge_index", "edge_weight", "edge_attr", RELATION)
+_COLUMNS = ("x", "edge_index", "edge_weight", "edge_attr", RELATION, PAIRS)
 _INPUTS = (
     "say whose rows they are, as in inputs={{{0!r}: 'paper'}} or inputs={{{0!r}: ('user', 'buys', 'item')}}"
 )
@@ -207,6 +207,8 @@ class InputTypes:
         if not isinstance(kind, tuple):
             raise ModelError(f"{one.name} must be edges of an edge type, got {kind!r}")
         atom = self._atom(kind, one)
+        if _column(one, self.specs) == PAIRS:
+            atom = replace(atom, pairs=True)
         if atom in self.of_symbol.values():
             raise ModelError(
                 f"{one.name} and another argument are ends of {atom} edges: {_INPUTS.format(one.name)}"
@@ -233,7 +235,7 @@ class InputTypes:
                 )
         else:
             of_edges = _column(one, self.specs).startswith("edge_")
-            edges = [other for other in self.of_symbol.values() if other.source is not None]
+            edges = [other for other in self.of_symbol.values() if other.source and not other.pairs]
             if of_edges and len(edges) > 1:
                 raise ModelError(f"{one.name} may be rows of several types: {_INPUTS.format(one.name)}")
             atom = edges[0] if of_edges else self._only_node(one)
@@ -252,7 +254,7 @@ class InputTypes:
         column = _column(one, self.specs)
         of_edges = made.atom.source is not None
         if made.ends or made.count:
-            column = "edge_index" if made.ends else "num_nodes"
+            column = "num_nodes" if made.count else PAIRS if made.atom.pairs else "edge_index"
         elif column == "edge_weight" and (not of_edges or prod(made.channels) != 1):
             column = "edge_attr" if of_edges else "x"
         elif column == RELATION and not of_edges:

@@ -14,7 +14,14 @@ from torch.utils import _pytree as pytree
 from torch_geometric.nn import MessagePassing
 
 from livegnn.errors import ModelError
-from livegnn.importers.arguments.arguments import NAMES, RELATION, ModuleArguments, find_arguments, record_of
+from livegnn.importers.arguments.arguments import (
+    NAMES,
+    RELATION,
+    ModuleArguments,
+    find_arguments,
+    meaning_of,
+    record_of,
+)
 from livegnn.importers.arguments.widths import Undiscovered, discover
 from livegnn.importers.program.export import call_with, signature_of
 from livegnn.importers.program.failures import CallFails, ordered_layer
@@ -60,8 +67,11 @@ class ModuleInputs:
     def __init__(self, module: nn.Module, settings: CallSettings, edges: int | None = None) -> None:
         self.module, self.settings, self.number_of_edges = module, settings, edges
         self.name = f"{type(module).__name__}.{settings.method}"
-        self.inputs = with_relations(settings.inputs, settings.relations) or {}
         self.parameters = signature_of(module, settings.method).parameters
+        self.inputs = {
+            **self._columns_of_pairs(),
+            **(with_relations(settings.inputs, settings.relations) or {}),
+        }
         self.has_record = record_of(module, settings.method, settings.inputs) is not None
         self.typed = any(map(_convolutions, module.modules()))
         self._check_given()
@@ -83,6 +93,16 @@ class ModuleInputs:
                     )
         check_joined(settings.relations or (), node_type)
         self.known = self._describe()
+
+    def _columns_of_pairs(self) -> dict[str, object]:
+        """Features of pairs that the method needs: they are as wide as those of edges."""
+        width = self.settings.edge_channels
+        wide = width if isinstance(width, int) and width else None
+        return {
+            name: ("pair", wide)
+            for name, one in self.parameters.items()
+            if meaning_of(name) == "edge_label_attr" and one.default is one.empty
+        }
 
     def _check_given(self) -> None:
         """Raises `ModelError` if the keywords do not fit each other or the method's parameters."""

@@ -29,18 +29,22 @@ _OPPOSITES = {"eq": "ne", "ne": "eq"}
 
 @dataclass(frozen=True)
 class Atom:
-    """All nodes of one type, or all edges of one type, with the atoms of their ends."""
+    """All nodes of one type, or all edges of one type, with the atoms of their ends.
+
+    pairs: they are any pairs of these nodes instead of the edges, whose name they have.
+    """
 
     name: str
     source: "Atom | None" = None
     target: "Atom | None" = None
+    pairs: bool = False
 
     def __str__(self) -> str:
-        return self.name
+        return f"pairs of {self.name}" if self.pairs else self.name
 
 
 def edge_type_of(atom: Atom) -> EdgeType:
-    """The edge type of an atom of edges."""
+    """The edge type of an atom of edges, or of pairs."""
     assert atom.source is not None
     assert atom.target is not None
     relation = atom.name[len(atom.source.name) + 1 : len(atom.name) - len(atom.target.name) - 1]

@@ -246,3 +246,17 @@ def multiply(call: Call, a: Value, b: Value) -> Value:
     if along_rows:
         return call.values.one_row(call.total("sum", pieces), axes)
     return call.values.reshape(Value(tuple(pieces), axes), axes)
+
+
+@operator("_trilinear")
+def _bilinear(call: Call, a: Value, weight: Value, b: Value, *settings: Sequence[int]) -> Value:
+    """``a[i] * weight[o, i, j] * b[j]``, summed over i and j: a bilinear layer of rows."""
+    known = [[1, 3], [0], [1, 2], [2, 3]]
+    if [list(one) for one in settings[:4]] != known or weight.row_axis is not None or a.row_axis != 0:
+        raise ModelError("a product of three tensors is known only as a bilinear layer of rows")
+    out, inner, other = weight.channels
+    matrix = call.make.reshape(call.make.permute(weight.row, (1, 0, 2)), (inner, out * other))
+    rows = call.values.each(a, lambda row: call.make.matmul(row, matrix), ((ROWS,), (out * other,)))
+    rows = call.values.reshape(rows, ((ROWS,), (out,), (other,)))
+    beside = call.values.reshape(b, ((ROWS,), (1,), (other,)))
+    return reduce(call, "sum", call.elementwise("mul", rows, beside), [2], False)

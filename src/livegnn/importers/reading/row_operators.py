@@ -91,14 +91,20 @@ def take(call: Call, x: Value, axis: int, index: Value) -> Value:
     at = index.row_axis
     if at is None:
         raise ModelError("some nodes are picked by their numbers, which the graph may give to others")
-    if any(prod(part) != 1 for i, part in enumerate(index.axes) if i != at) or index.axes[at] != (ROWS,):
-        raise ModelError("several rows are gathered for each row: only one end of an edge at a time")
+    each = prod(index.channels)
+    if index.axes[at] != (ROWS,) or (each != 1 and axis != 0):
+        raise ModelError("several rows are gathered for each row: only the ends of edges, from whole rows")
     axes = (*x.axes[:axis], *index.axes, *x.axes[axis + 1 :])
     pieces = []
     for piece in index.pieces:
-        own, number = _locate(call, x, call.make.reshape(piece.row, ()))
-        row = call.make.reshape(call.make.gather(own.row, number), channels_of(axes))
-        pieces.append(Piece(piece.atom, piece.mask, row))
+        rows = []
+        for place in range(each):  # both ends of an edge, as in x[edge_index.t()]
+            one = call.make.select(call.make.reshape(piece.row, (each,)), 0, place)
+            own, number = _locate(call, x, one)
+            row = call.make.gather(own.row, number)
+            rows.append(call.make.reshape(row, (1, *row.shape)))
+        together = call.make.reshape(call.make.concat(rows, 0), channels_of(axes))
+        pieces.append(Piece(piece.atom, piece.mask, together))
     return Value(tuple(pieces), axes)
 
 
@@ -190,6 +196,11 @@ def scatter(call: Call, reduce: str, base: Value, axis: int, index: Value, sourc
         if to.row.kind != "id":
             raise ModelError("rows are scattered to groups that are not ends of edges")
         own, number = _locate(call, base, to.row)
+        if number.atom is not None and number.atom.pairs:
+            raise ModelError(
+                "pairs of nodes carry messages, and pairs are no edges of the graph: give the edges that "
+                "carry messages as edge_index, and let the pairs only read rows of nodes"
+            )
         arriving.setdefault(own, []).append((message.row, number, message.mask))
     nothing = call.make.constant(torch.zeros(source.channels, dtype=torch.float64))
     return Value(

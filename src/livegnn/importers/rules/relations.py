@@ -14,8 +14,9 @@ from livegnn.importers.expressions.expressions import Atom, Expression, Expressi
 
 def split_relations(
     make: Expressions, outputs: Sequence[Expression], edges: Atom, number: str, relations: Sequence[Atom]
-) -> list[Expression]:
-    """The expressions, with edges of these relations instead of `edges`.
+) -> list[list[Expression]]:
+    """The expressions, with edges of these relations instead of `edges`: one for each relation, if an
+    output has rows of `edges`, otherwise one.
 
     number: the input of `edges` with the number of each edge's relation, from 0.
     """
@@ -29,7 +30,7 @@ def split_relations(
             new[one] = [_scatter(make, one, args, edges, len(relations))]
         else:
             new[one] = [make.with_args(one, [each[0] for each in args])]
-    return [new[one][0] for one in outputs]
+    return [new[one] for one in outputs]
 
 
 def _of_relation(

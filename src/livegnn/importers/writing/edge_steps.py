@@ -82,6 +82,13 @@ class StepWriter:
         found = self._values.get(one)
         return found if isinstance(found, str) else None
 
+    def output(self, one: Expression, name: str) -> str:
+        """The name of a value that is an output, written by a step. name: wanted, if an input is copied."""
+        value = self.value(one)
+        if value in self.inputs or value in self.edge_inputs:
+            value = self._values[one] = self.steps.write("scale", (value,), name, value=1.0)
+        return value
+
     def value(self, one: Expression) -> str:
         found = self._values[one] if one in self._values else self._write(one)
         self._values[one] = found
