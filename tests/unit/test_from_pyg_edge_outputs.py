@@ -482,30 +482,62 @@ def test_pairs_of_two_types_of_nodes():
         Model.from_pyg(module, data, inputs={"edge_label_index": METADATA[1][0]})
 
 
-def test_a_relation_by_number_has_an_edge_output_of_its_own():
-    class Relations(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv, self.emb = pyg.RGCNConv(N, H, 2), nn.Parameter(torch.randn(2, H))
+class DistMult(nn.Module):
+    """The decoder of PyG's example of relational link prediction."""
 
-        def forward(self, x, edge_index, edge_type):
-            z = self.conv(x, edge_index, edge_type)
-            return (z[edge_index[0]] * self.emb[edge_type] * z[edge_index[1]]).sum(-1)
+    def __init__(self) -> None:
+        super().__init__()
+        self.rel_emb = nn.Parameter(torch.randn(2, H))
 
-    kinds = [("node", "likes", "node"), ("node", "hates", "node")]
-    module = fill(Relations(), 8).eval()
-    model = Model.from_pyg(module, relations=kinds)
-    assert list(model.edge_outputs) == [f"output:{kind}" for kind in kinds]
+    def forward(self, z, edge_index, edge_type):
+        return (z[edge_index[0]] * self.rel_emb[edge_type] * z[edge_index[1]]).sum(-1)
+
+
+class Relations(nn.Module):
+    """It scores the edges that carry the messages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.decoder = pyg.RGCNConv(N, H, 2), DistMult()
+
+    def forward(self, x, edge_index, edge_type):
+        return self.decoder(self.conv(x, edge_index, edge_type), edge_index, edge_type)
+
+
+KINDS = [("node", "likes", "node"), ("node", "hates", "node")]
+
+
+@pytest.mark.parametrize("of_pairs", [False, True])
+def test_a_relation_by_number_has_an_edge_output_of_its_own(of_pairs):
+    whole = fill(Relations(), 8).eval()
+    if of_pairs:
+        autoencoder = pyg.GAE(whole.conv, whole.decoder).eval()
+        model = Model.from_pyg(autoencoder, relations=KINDS, method="decode")
+    else:
+        model = Model.from_pyg(whole, relations=KINDS)
+    assert list(model.edge_outputs) == [f"output:{kind}" for kind in KINDS]
     ends, numbers = graphs()["mixed"], np.arange(16) % 2
     x = np.random.default_rng(0).standard_normal((9, N)).astype(np.float32)
-    by_kind = {kind: ends[:, numbers == i] for i, kind in enumerate(kinds)}
-    weight = {kind: np.ones(8, np.float32) for kind in kinds}
+    by_kind = {kind: ends[:, numbers == i] for i, kind in enumerate(KINDS)}
+    weight = {kind: np.ones(8, np.float32) for kind in KINDS}
     values = reference.compute(model, reference.GraphArrays({"node": x}, by_kind, weight, {}))
     with torch.no_grad():
         tensors = torch.from_numpy(x).double(), torch.from_numpy(ends), torch.from_numpy(numbers)
-        expected = copy.deepcopy(module).double()(*tensors).numpy()
-    for i, kind in enumerate(kinds):
-        close(values[model.edge_outputs[f"output:{kind}"]], expected[numbers == i], str(kind))
+        expected = copy.deepcopy(whole).double()(*tensors).numpy()
+    for i, kind in enumerate(KINDS):
+        name = f"output:{kind}"
+        assert model.edge_scores[name].edge_type == kind
+        close(compute_edge_output(model, name, values, by_kind[kind]), expected[numbers == i], name)
+
+
+def test_pairs_without_numbers_are_of_the_first_relation():
+    class Pairs(Relations):
+        def forward(self, x, edge_index, edge_type, edge_label_index):
+            z = self.conv(x, edge_index, edge_type)
+            return z[edge_label_index[0]] * z[edge_label_index[1]]
+
+    model = Model.from_pyg(Pairs().eval(), relations=KINDS)
+    assert model.edge_scores["output"].edge_type == KINDS[0]
 
 
 @pytest.mark.parametrize("kind", [OnEdges, OnPairs])

@@ -1,12 +1,12 @@
 """Makes a `Model` from the program that was read from a module: applies all rules and writes the steps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import prod
 
 from livegnn.errors import ModelError
-from livegnn.importers.arguments.arguments import RELATION
+from livegnn.importers.arguments.arguments import RELATION, RELATION_OF_PAIRS
 from livegnn.importers.expressions.expressions import Atom, Expression, edge_type_of
 from livegnn.importers.expressions.properties import is_of_edges
 from livegnn.importers.program.export import Given
@@ -126,28 +126,45 @@ def _split(
     relations: Sequence[EdgeType],
 ) -> tuple[dict[str, Expression], dict[str, list[Expression]], list[Expression]]:
     """Rows of nodes, rows of edges for each relation, and the rows that convolutions read."""
-    edges = next(one.atom for one in program.given if one.name == RELATION)
-    atoms = [Atom("-".join(kind), edges.source, edges.target) for kind in relations]
-    outputs = [*rows.values(), *scores.values(), *program.read]
-    split = split_relations(program.make, outputs, edges, RELATION, atoms)
-    nodes, of_edges = split[: len(rows)], split[len(rows) :]
+    outputs = [[one] for one in (*rows.values(), *scores.values(), *program.read)]
+    for given, atoms in _numbered(program.given, relations):
+        each = split_relations(program.make, [one for row in outputs for one in row], given, atoms)
+        outputs = [[one for _ in row for one in each.pop(0)] for row in outputs]
+    nodes, of_edges = outputs[: len(rows)], outputs[len(rows) :]
     return (
-        {name: each[0] for name, each in zip(rows, nodes, strict=True)},
+        {name: one for name, (one,) in zip(rows, nodes, strict=True)},
         dict(zip(scores, of_edges, strict=False)),
-        [each[0] for each in of_edges[len(scores) :]],
+        [one for (one,) in of_edges[len(scores) :]],
     )
 
 
-def _split_inputs(given: Sequence[Given], relations: Sequence[EdgeType]) -> list[Given]:
-    """The inputs, with those of edges once for each relation."""
+def _numbered(
+    given: Sequence[Given], relations: Sequence[EdgeType]
+) -> Iterator[tuple[Given, Sequence[Atom]]]:
+    """The ends of edges with relations, and of pairs, with the atoms in their place.
+
+    Pairs whose relations have no number are of the first.
+    """
     edges = next(one.atom for one in given if one.name == RELATION)
     atoms = [Atom("-".join(kind), edges.source, edges.target) for kind in relations]
-    return [one for one in given if one.atom is not edges] + [
-        replace(one, name=f"{one.name}:{edge_type_of(atom)}", atom=atom)
-        for one in given
-        if one.atom is edges and one.name != RELATION
-        for atom in atoms
-    ]
+    several = any(one.name == RELATION_OF_PAIRS for one in given)
+    for one in given:
+        if one.ends and replace(one.atom, pairs=False) == edges:
+            of_pairs = [replace(atom, pairs=True) for atom in atoms[: len(atoms) if several else 1]]
+            yield one, of_pairs if one.atom.pairs else atoms
+
+
+def _split_inputs(given: Sequence[Given], relations: Sequence[EdgeType]) -> list[Given]:
+    """The inputs, with those of edges and of pairs once for each relation."""
+    found = list(given)
+    for ends, atoms in _numbered(given, relations):
+        found = [one for one in found if one.atom != ends.atom] + [
+            replace(one, name=f"{one.name}:{edge_type_of(atom)}", atom=atom)
+            for one in found
+            if one.atom == ends.atom and one.name not in (RELATION, RELATION_OF_PAIRS)
+            for atom in atoms
+        ]
+    return found
 
 
 def _name_scores(program: Program, scored: Mapping[str, Sequence[Expression]]) -> dict[str, Expression]:

@@ -7,7 +7,7 @@ word has the module in float64, where it can be called so.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from math import prod
 from typing import TypeAlias
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from livegnn.errors import ModelError
-from livegnn.importers.arguments.arguments import RELATION
+from livegnn.importers.arguments.arguments import RELATION, RELATION_OF_PAIRS
 from livegnn.importers.assembly import Assembled, Result
 from livegnn.importers.expressions.expressions import Atom, edge_type_of
 from livegnn.importers.expressions.properties import is_of_edges
@@ -169,7 +169,7 @@ class _Drawing:
         if one.ends:
             assert one.atom.source is not None
             return torch.from_numpy(self._ends(one.atom.source is one.atom.target))
-        if one.name == RELATION and self.relations is not None:
+        if one.name in (RELATION, RELATION_OF_PAIRS) and self.relations is not None:
             return torch.from_numpy(self.random.integers(0, len(self.relations), rows))
         if not one.dtype.is_floating_point:
             return torch.zeros(rows, *one.channels, dtype=one.dtype)
@@ -215,7 +215,7 @@ class _SmallGraph:
             if not one.ends and not is_of_edges(one.atom):
                 probe.x[one.atom.name] = self._features(one.atom, self.drawing.nodes)
             elif one.ends and not one.atom.pairs:
-                self._put_edges(probe, one)
+                self._put_edges(probe, one, self.drawing.relations or ())
         return probe
 
     def compute(self, result: Result, dtype: type[np.float32] | type[np.float64]) -> DoubleArray:
@@ -226,43 +226,48 @@ class _SmallGraph:
         values = self.values[dtype]
         if not is_of_edges(result.atom):
             return values[model.outputs[result.outputs[0]]]
+        edge_types = [model.edge_scores[name].edge_type for name in result.outputs]
         if result.atom.pairs:
-            pairs = next(one for one in self.given if one.ends and one.atom is result.atom)
-            ends, attr = self.arrays[pairs.name].numpy(), self._features(result.atom, self.drawing.edges)
-            return compute_edge_output(model, result.outputs[0], values, ends, edge_attr=attr)
-        parts = []
-        for name in result.outputs:
-            edge_type = model.edge_scores[name].edge_type
-            attr, weight = probe.edge_attr[edge_type], probe.weight[edge_type]
-            ends = probe.edge_index[edge_type]
-            parts.append(compute_edge_output(model, name, values, ends, edge_attr=attr, weight=weight))
+            ends = next(one for one in self.given if one.ends and one.atom is result.atom)
+            probe = reference.GraphArrays({}, {}, {}, {})
+            self._put_edges(probe, ends, edge_types if self.drawing.relations else ())
+        parts = [
+            compute_edge_output(
+                model,
+                name,
+                values,
+                probe.edge_index[kind],
+                edge_attr=probe.edge_attr[kind],
+                weight=probe.weight[kind],
+            )
+            for name, kind in zip(result.outputs, edge_types, strict=True)
+        ]
         if len(parts) == 1:
             return parts[0]
-        rows, numbers = np.concatenate(parts), self.arrays[RELATION].numpy()
+        rows = np.concatenate(parts)
+        numbers = self.arrays[RELATION_OF_PAIRS if result.atom.pairs else RELATION].numpy()
         return rows[np.argsort(np.argsort(numbers, kind="stable"))]  # in the module's order of edges
 
-    def _put_edges(self, probe: reference.GraphArrays, one: Given) -> None:
-        ends, edges, relations = self.arrays[one.name].numpy(), self.drawing.edges, self.drawing.relations
+    def _put_edges(self, probe: reference.GraphArrays, one: Given, relations: Sequence[EdgeType]) -> None:
+        """relations: the edge types of the edges, or the pairs, by number; none if they have no numbers."""
+        ends, edges = self.arrays[one.name].numpy(), self.drawing.edges
         _, colon, kind = one.name.partition(":")
-        weight = self.arrays.get(f"edge_weight{colon}{kind}")
+        weight = None if one.atom.pairs else self.arrays.get(f"edge_weight{colon}{kind}")
         weights = np.ones(edges, np.float32) if weight is None else weight.float().numpy()
-        if relations is None:
-            edge_type = edge_type_of(one.atom)
-            probe.edge_index[edge_type], probe.weight[edge_type] = ends, weights
-            probe.edge_attr[edge_type] = self._features(one.atom, edges)
-            return
-        numbers = self.arrays[RELATION].numpy()
-        by_name = {str(atom): atom for atom in self.assembled.columns}
-        for i, edge_type in enumerate(relations):
-            some = numbers == i
+        numbers = self.arrays.get(RELATION_OF_PAIRS if one.atom.pairs else RELATION)
+        for i, edge_type in enumerate(relations or [edge_type_of(one.atom)]):
+            some = np.full(edges, True)
+            if relations and numbers is not None:
+                some = numbers.numpy() == i
             probe.edge_index[edge_type], probe.weight[edge_type] = ends[:, some], weights[some]
-            probe.edge_attr[edge_type] = self._features(by_name.get("-".join(edge_type)), edges)[some]
+            atom = replace(one.atom, name="-".join(edge_type))
+            probe.edge_attr[edge_type] = self._features(atom, edges)[some]
 
-    def _features(self, atom: Atom | None, rows: int) -> FloatArray:
+    def _features(self, atom: Atom, rows: int) -> FloatArray:
         """The inputs of an atom, concatenated. An input of a relation has the relation in its name, its
         tensor does not."""
         arrays, columns = self.arrays, self.assembled.columns
-        if atom is None or atom not in columns:
+        if atom not in columns:
             return np.zeros((rows, 0), np.float32)
         named = [
             arrays[name] if name in arrays else arrays[name.partition(":")[0]]

@@ -206,7 +206,8 @@ def _find_arguments(module: nn.Module, settings: CallSettings) -> tuple[ModuleAr
         declared = ModuleInputs(module, settings)
         return declared.find(), declared
     check_takes_relations(module, settings.method, settings.relations)
-    inputs = with_relations(settings.inputs, settings.relations)
+    parameters = signature_of(module, settings.method).parameters
+    inputs = with_relations(settings.inputs, settings.relations, parameters)
     found = find_arguments(module, schema, settings.method, inputs, by_name=settings.by_name)
     return _keep_tables(module, settings, found), None
 

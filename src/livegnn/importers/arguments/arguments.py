@@ -39,8 +39,8 @@ NAMES = {
 """Name of an argument -> its meaning."""
 PAIRS, OF_PAIRS = "edge_label_index", "edge_label"
 """The meaning of an argument that names pairs of nodes; how the names of all columns of pairs begin."""
-RELATION = "edge_type"
-"""The input that numbers the relations of edges."""
+RELATION, RELATION_OF_PAIRS = "edge_type", "edge_label_type"
+"""The inputs that number the relations of edges, and of pairs."""
 
 _ORDER = ("x", "edge_index")
 _RECORDS = ("data", "batch")
@@ -402,7 +402,8 @@ class _GraphRows:
                 channels = tuple(size for size in given[1:] if size and size not in (int, bool))
                 for size in channels:
                     check_width(size, f"the channels in inputs[{name!r}]", 0)
-                whole = torch.int64 if name == "edge_type" or int in given else self.dtype
+                numbers = name in (RELATION, RELATION_OF_PAIRS) or int in given
+                whole = torch.int64 if numbers else self.dtype
                 return Given(name, atom, channels, torch.bool if bool in given else whole)
         return given
 

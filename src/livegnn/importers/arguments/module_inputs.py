@@ -17,6 +17,7 @@ from livegnn.errors import ModelError
 from livegnn.importers.arguments.arguments import (
     NAMES,
     RELATION,
+    RELATION_OF_PAIRS,
     ModuleArguments,
     find_arguments,
     meaning_of,
@@ -39,11 +40,13 @@ WIDTHS = "; say how wide its inputs are with in_channels and edge_channels if it
 
 
 def with_relations(
-    inputs: Mapping[str, object] | None, relations: Sequence[EdgeType] | None
+    inputs: Mapping[str, object] | None, relations: Sequence[EdgeType] | None, parameters: Collection[str]
 ) -> Mapping[str, object] | None:
+    """The inputs, with the numbers of relations. parameters: the arguments of the method."""
     if relations is None:
         return inputs
-    return {"edge_type": ("edge",), **(inputs or {})}
+    of_pairs = {RELATION_OF_PAIRS: ("pair",)} if RELATION_OF_PAIRS in parameters else {}
+    return {RELATION: ("edge",), **of_pairs, **(inputs or {})}
 
 
 def check_takes_relations(module: nn.Module, method: str, relations: Sequence[EdgeType] | None) -> None:
@@ -70,7 +73,7 @@ class ModuleInputs:
         self.parameters = signature_of(module, settings.method).parameters
         self.inputs = {
             **self._columns_of_pairs(),
-            **(with_relations(settings.inputs, settings.relations) or {}),
+            **(with_relations(settings.inputs, settings.relations, self.parameters) or {}),
         }
         self.has_record = record_of(module, settings.method, settings.inputs) is not None
         self.typed = any(map(_convolutions, module.modules()))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from livegnn.importers.arguments.arguments import PAIRS, meaning_of
+from livegnn.importers.arguments.arguments import PAIRS, RELATION, RELATION_OF_PAIRS, meaning_of
 from livegnn.importers.program.export import signature_of
 from livegnn.importers.settings import schema_of
 from livegnn.network.call_settings import CallSettings
@@ -35,7 +35,7 @@ def with_decoder(module: nn.Module, settings: CallSettings) -> tuple[nn.Module, 
     encode, decode = (getattr(kind, name, None) for name in (ENCODE, DECODE))
     if not callable(encode) or not callable(decode):
         return module, settings
-    more = _arguments_of_pairs(signature(getattr(module, DECODE)))
+    more = _arguments_of_pairs(_signature(module, DECODE, "decoder"))
     if more is None:
         return module, settings
 
@@ -44,7 +44,7 @@ def with_decoder(module: nn.Module, settings: CallSettings) -> tuple[nn.Module, 
         return decode(self, encode(self, *args, **kwargs), *pairs)
 
     given = [Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)]
-    given += signature(getattr(module, ENCODE)).parameters.values()
+    given += _signature(module, ENCODE, "encoder").parameters.values()
     rest = [given.pop()] if given[-1].kind is Parameter.VAR_KEYWORD else []
     method: Callable[..., object] = both
     method.__signature__ = Signature([*given, *more, *rest])  # type: ignore[attr-defined]
@@ -54,10 +54,18 @@ def with_decoder(module: nn.Module, settings: CallSettings) -> tuple[nn.Module, 
     return joined, replace(settings, method=DECODE)
 
 
+def _signature(module: nn.Module, method: str, part: str) -> Signature:
+    """The arguments of a method. One that takes any, as those of PyG's ``GAE``, hands them to a part."""
+    own, inner = signature(getattr(module, method)), getattr(module, part, None)
+    starred = any(one.kind is one.VAR_POSITIONAL for one in own.parameters.values())
+    return signature_of(inner, "forward") if starred and isinstance(inner, nn.Module) else own
+
+
 def _arguments_of_pairs(decode: Signature) -> list[Parameter] | None:
     """The arguments of a decoder after its first, as keywords, or None if they name no pairs.
 
-    The first of them is the pairs, by any name: PyG's decoders call it ``edge_index``.
+    The first of them is the pairs, by any name: PyG's decoders call it ``edge_index``, and their relations
+    ``edge_type``.
     """
     parameters = list(decode.parameters.values())
     of_edges = [one for one in parameters[1:] if one.default is one.empty and one.kind not in _STARS]
@@ -66,7 +74,8 @@ def _arguments_of_pairs(decode: Signature) -> list[Parameter] | None:
         return None
     if of_edges and meaning_of(of_edges[0].name) not in (PAIRS, "edge_index"):
         return None
-    names = [PAIRS, *(one.name for one in of_edges[1:])]
+    renamed = {RELATION: RELATION_OF_PAIRS, "edge_attr": "edge_label_attr"}
+    names = [PAIRS, *(renamed.get(one.name, one.name) for one in of_edges[1:])]
     return [Parameter(name, Parameter.KEYWORD_ONLY) for name in names]
 
 

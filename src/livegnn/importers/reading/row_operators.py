@@ -198,7 +198,7 @@ def scatter(call: Call, reduce: str, base: Value, axis: int, index: Value, sourc
         own, number = _locate(call, base, to.row)
         if number.atom is not None and number.atom.pairs:
             raise ModelError(
-                "pairs of nodes carry messages, and pairs are no edges of the graph: give the edges that "
+                "pairs of nodes carry messages, and the graph need not have edges there: give the edges that "
                 "carry messages as edge_index, and let the pairs only read rows of nodes"
             )
         arriving.setdefault(own, []).append((message.row, number, message.mask))

@@ -9,17 +9,20 @@ from collections.abc import Sequence
 
 import torch
 
+from livegnn.importers.arguments.arguments import RELATION, RELATION_OF_PAIRS
 from livegnn.importers.expressions.expressions import Atom, Expression, Expressions, edge_type_of, walk
+from livegnn.importers.program.export import Given
 
 
 def split_relations(
-    make: Expressions, outputs: Sequence[Expression], edges: Atom, number: str, relations: Sequence[Atom]
+    make: Expressions, outputs: Sequence[Expression], given: Given, relations: Sequence[Atom]
 ) -> list[list[Expression]]:
-    """The expressions, with edges of these relations instead of `edges`: one for each relation, if an
-    output has rows of `edges`, otherwise one.
+    """The expressions, with edges of these relations instead of those whose ends are `given`.
 
-    number: the input of `edges` with the number of each edge's relation, from 0.
+    There is one for each relation, if an output has rows of these edges, otherwise one.
     """
+    edges = given.atom
+    number = RELATION_OF_PAIRS if edges.pairs else RELATION
     new: dict[Expression, list[Expression]] = {}
     for one in walk(outputs):
         args = [new[arg] for arg in one.args]

@@ -1,8 +1,8 @@
 """Outputs with a row for each edge: the rows that they read at both ends, and their expressions.
 
-A message is in normal form: whatever reads one end alone is computed on nodes. An edge output stays as it was
-read: it gathers the rows that the module itself gathers, and all after that is computed for the edge. So the
-rows at the ends are the module's embeddings, with their widths, and not parts of its decoder.
+A message is in normal form: an operation that reads one end alone is computed on nodes. An edge output stays
+as it was read: it gathers the rows that the module itself gathers, and all after that is computed for the
+edge. So the rows at the ends are the module's embeddings, with their widths, and not parts of its decoder.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
