@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -65,6 +66,12 @@ OutRows<T> given(std::vector<T>&& from, size_t count, size_t width) {
   T* data = held->data();
   nb::capsule owner(held.release(), [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
   return OutRows<T>(data, {count, width}, owner);
+}
+
+// The numbers of an array that may be left out.
+template <class Array>
+auto data_of(const std::optional<Array>& array) {
+  return array ? array->data() : nullptr;
 }
 
 template <class T>

@@ -16,6 +16,7 @@
 #include "bindings/ids.h"
 #include "bindings/locks.h"
 #include "bindings/module.h"
+#include "bindings/prediction_work.h"
 #include "bindings/row_call.h"
 #include "json/few_rows.h"
 
@@ -49,21 +50,6 @@ uint32_t counts_of(const Engine& engine, size_t propagation) {
   const uint32_t value = engine.program().propagations.at(propagation).counts;
   if (value == kNoIndex) throw std::runtime_error("counts are kept of a maximum, got a sum");
   return value;
-}
-
-// The amount of work to predict this many nodes. It may take long if rows must be computed from neighbours, by
-// functions of the user or by a lazy engine, or be read from a disk.
-size_t prediction_work(const Engine& engine, size_t count, size_t output) {
-  const Program& program = engine.program();
-  const uint32_t type = engine.program().output_type(output);
-  const auto [kept, position] = engine.program().output_at(output);
-  if (engine.lazy() || !program.functions.empty() || engine.state().mapped_bytes() > 0) return SIZE_MAX;
-  if (engine.graph().nodes[type].features.file() != nullptr) return SIZE_MAX;
-  if (kept) return engine.state().rows.is_stored(position) ? count : SIZE_MAX;
-  for (uint32_t source : program.on_demand[position].sources) {
-    if (!engine.state().rows.is_stored(source)) return SIZE_MAX;
-  }
-  return count;
 }
 
 // The rows of an output, or the position of the first id that is not a node; None of an engine that the graph goes on
@@ -252,6 +238,7 @@ void bind_engine(nb::module_& module) {
   bind_batches(engine);
   bind_rows(engine);
   bind_rounding(engine);
+  bind_edge_scores(engine);
   engine.def("bytes", [](const Engine& self, uint32_t value) { return self.state().bytes(value); })
       .def("program_bytes", [](const Engine& self) { return self.state().program_bytes(); })
       .def("errors_bytes", [](const Engine& self) { return self.state().errors_bytes(); })

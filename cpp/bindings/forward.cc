@@ -22,11 +22,6 @@ using EdgesTuple = std::tuple<In<int64_t>, In<int64_t>, std::optional<In<float>>
 using DegreesTuple =
     std::tuple<In<int64_t>, std::optional<In<double>>, std::optional<In<int64_t>>, std::optional<In<double>>>;
 
-template <class Array>
-auto data_of(const std::optional<Array>& array) {
-  return array ? array->data() : nullptr;
-}
-
 // The arrays have the widths and lengths that the program needs, which Python has checked.
 SampledGraph sample_of(const std::vector<NodesTuple>& nodes, const std::vector<std::optional<EdgesTuple>>& edges,
                        const std::vector<std::optional<DegreesTuple>>& degrees) {

@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include "inference/engine.h"
 #include "store/graph.h"
 
 namespace livegnn::bindings {
@@ -35,5 +36,8 @@ void bind_workers(nb::module_& module);
 void bind_nodes(nb::class_<Graph>& graph);
 void bind_edges(nb::class_<Graph>& graph);
 void bind_graph_state(nb::class_<Graph>& graph);
+
+// Methods of the class `Engine`: rows of edge outputs.
+void bind_edge_scores(nb::class_<Engine>& engine);
 
 }  // namespace livegnn::bindings

@@ -101,6 +101,16 @@ size_t add_on_demand(Program& program, uint32_t node_type, std::vector<uint32_t>
   return program.on_demand.size() - 1;
 }
 
+size_t add_edge_output(Program& program, std::optional<uint32_t> edge_type, uint32_t source_type, uint32_t target_type,
+                       const std::vector<SourceTuple>& sources, std::vector<uint32_t> buffers,
+                       const std::vector<RegisterTuple>& registers, const std::vector<OpTuple>& ops, uint32_t reg) {
+  EdgeOutput made{edge_type.value_or(kNoIndex), source_type, target_type, {}, {}};
+  for (const auto& [side, value] : sources) made.sources.push_back({static_cast<MessageSource::Side>(side), value});
+  made.step = rows_step(0, std::vector<uint32_t>(sources.size()), std::move(buffers), registers, ops, {{reg, 0}});
+  program.edge_outputs.push_back(std::move(made));
+  return program.edge_outputs.size() - 1;
+}
+
 void add_step(Program& program, const PropagateStep& step) {
   program.order.push_back({Step::kPropagate, static_cast<uint32_t>(program.propagations.size())});
   program.propagations.push_back(step);
@@ -172,6 +182,9 @@ void bind_program(nb::module_& module) {
            nb::arg("only_loops"), nb::arg("reversed"))
       .def("add_context", &add_context, nb::arg("edge_type"), nb::arg("output"), nb::arg("kind"),
            nb::arg("fill").none(), nb::arg("skip_loops"), nb::arg("weighted"), nb::arg("reversed"))
+      .def("add_edge_output", &add_edge_output, nb::arg("edge_type").none(), nb::arg("source_type"),
+           nb::arg("target_type"), nb::arg("sources"), nb::arg("buffers"), nb::arg("registers"), nb::arg("ops"),
+           nb::arg("register"))
       .def("add_function",
            [](Program& self, nb::callable function) {
              self.functions.emplace_back(RowCall{std::move(function)});

@@ -158,6 +158,10 @@ inline std::vector<PlainRow> plain_registers(const Program& program, const RowsS
           break;
       }
     }
+    if (op.kind == OpKind::kConcat) {
+      out.clear();
+      for (const PlainRow* part : in) out.insert(out.end(), part->begin(), part->end());
+    }
     if (op.kind == OpKind::kLinear) out = plain_linear(program, op, a, width);
     if (op.kind == OpKind::kCombine) out = plain_quotient(op, in, width);
     if (op.kind == OpKind::kRowwise) out = plain_function(op, a);

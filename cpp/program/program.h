@@ -105,6 +105,15 @@ struct MessageProgram {
   bool softmax = false;             // the coefficients are exponentials of the register
 };
 
+// Rows of edges that are computed when they are read: a row for a pair of nodes, from rows of outputs at both ends and
+// from an edge's own columns.
+struct EdgeOutput {
+  uint32_t edge_type;  // kNoIndex if the graph has no such type
+  uint32_t source_type, target_type;
+  std::vector<MessageSource> sources;  // of an end: `value` is the position of an output
+  RowsStep step;                       // register i is the row of source i; one sink, without a value
+};
+
 struct PropagateStep {
   uint32_t edge_type, input, output;  // with a message program there is no input
   Aggregate aggregate;
@@ -182,6 +191,7 @@ struct Program {
   bool output_kept = true;
   uint32_t output = 0;
   std::vector<Output> others;  // outputs 1, 2, ... after the prediction, which is output 0
+  std::vector<EdgeOutput> edge_outputs;
 
   Output output_at(size_t i) const { return i == 0 ? Output{output_kept, output} : others[i - 1]; }
   // The type of an output's nodes, and how many channels it has.

@@ -82,6 +82,7 @@ class SteepnessSearch {
       for (const PropagateStep& step : program_.propagations) more |= follow(step);
     }
     for (const RowsStep& step : program_.on_demand) made(step);  // outputs among them
+    for (const EdgeOutput& output : program_.edge_outputs) follow(output);
     return steep_;
   }
 
@@ -114,6 +115,20 @@ class SteepnessSearch {
     bool more = false;
     for (const Sink& sink : step.sinks) more |= from[sink.reg] && mark(sink.value);
     return more;
+  }
+
+  void follow(const EdgeOutput& output) {
+    std::vector<bool> from;
+    for (const MessageSource& source : output.sources) {
+      const bool of_node = source.side == MessageSource::kSource || source.side == MessageSource::kTarget;
+      from.push_back(of_node && is_made(program_.output_at(source.value)));
+    }
+    made(output.step, std::move(from));
+  }
+  bool is_made(const Output& output) {
+    if (output.kept) return made_[output.position];
+    const RowsStep& step = program_.on_demand[output.position];
+    return made(step)[step.sinks[0].reg];
   }
 
   bool follow(const PropagateStep& step) {

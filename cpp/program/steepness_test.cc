@@ -120,6 +120,24 @@ TEST(what_is_made_of_a_sum_is_followed_through_layers_and_rows_on_demand) {
   CHECK(net.is_steep());
 }
 
+TEST(decoders_of_edges_are_followed_too) {
+  const auto decode = [](std::vector<MessageSource> sources, std::vector<Op> ops) {
+    Network net;
+    net.program.output = 1;
+    net.program.others.push_back({true, 0});
+    net.program.edge_outputs.push_back({0, 0, 0, std::move(sources), {}});
+    net.program.edge_outputs[0].step = net.step(std::vector<uint32_t>(2), std::move(ops));
+    return net.is_steep();
+  };
+  using Source = MessageSource;
+  const Source from{Source::kSource, 0}, to{Source::kTarget, 0}, features{Source::kTarget, 1};
+  CHECK(!decode({from, to}, {op_of("concat", {0, 1}, 2)}));
+  CHECK(decode({from, to}, {op_of("multiply", {0, 1}, 2)}));
+  CHECK(!decode({from, features}, {op_of("multiply", {0, 1}, 2)}));
+  CHECK(decode({from, features}, {op_of("log", {0}, 2)}));
+  CHECK(!decode({from, features}, {op_of("log", {1}, 2)}));
+}
+
 // Messages of both ends: gentle ones, steep ones, and coefficients.
 TEST(messages_are_followed_too) {
   const auto net_of = [](std::vector<Op> ops, uint32_t coefficient, bool softmax) {

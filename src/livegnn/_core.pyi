@@ -338,6 +338,17 @@ class Program:
         ops: list[_Op],
         register: int,
     ) -> int: ...
+    def add_edge_output(
+        self,
+        edge_type: int | None,
+        source_type: int,
+        target_type: int,
+        sources: list[tuple[int, int]],
+        buffers: list[int],
+        registers: list[tuple[int, int, int]],
+        ops: list[_Op],
+        register: int,
+    ) -> int: ...
     def add_propagation(
         self,
         edge_type: int,
@@ -416,6 +427,38 @@ class Engine:
         self, request: bytes, parameters: bool, output: int, seq: int, most: int
     ) -> bytes | None: ...
     def predict_prepared(self, prepared: Prepared, indices: _U32, output: int) -> _F32: ...
+    def score(
+        self,
+        edge_output: int,
+        sources: _GivenIds,
+        targets: _GivenIds,
+        features: _F32 | None,
+        weights: _F32 | None,
+        at_once: bool,
+        /,
+    ) -> _F32 | tuple[int, int] | None: ...
+    def predict_edges(
+        self,
+        edge_output: int,
+        sources: _GivenIds,
+        targets: _GivenIds,
+        keys: _U32 | None,
+        at_once: bool,
+        /,
+    ) -> _F32 | tuple[int, int] | None: ...
+    def score_indices(
+        self, edge_output: int, sources: _U32, targets: _U32, features: _F32 | None, weights: _F32 | None, /
+    ) -> _F32: ...
+    def score_prepared(
+        self,
+        prepared: Prepared,
+        edge_output: int,
+        sources: _U32,
+        targets: _U32,
+        features: _F32 | None,
+        weights: _F32 | None,
+        /,
+    ) -> _F32: ...
     def evaluate(self, on_demand: int) -> _F32: ...
     def read(self, value: int) -> _F32: ...
     def write(self, value: int, rows: npt.NDArray[Any]) -> None: ...

@@ -90,7 +90,7 @@ def lower(model: Model, *, sampled: bool = False) -> tuple[list[Operation], dict
             width = _width(model, step, [widths[name] for name in step.inputs])
             factor = _SCALED_DOWN if step.output in scaled else 1.0
             node_type = node_types[step.inputs[0]]
-            op, its_step = _BY_DEGREE.get(step.op, step.op), None if step.op in _BY_DEGREE else step
+            op, its_step = BY_DEGREE.get(step.op, step.op), None if step.op in BY_DEGREE else step
             lowered = [Operation(op, step.inputs, step.output, width, node_type, its_step, factor=factor)]
         operations += lowered
         for operation in lowered:
@@ -294,7 +294,7 @@ def _context_of(operators: Propagate) -> Degree:
     )
 
 
-_BY_DEGREE = {"divide_degree": "divide_context", "rsqrt_degree": "rsqrt_context"}
+BY_DEGREE = {"divide_degree": "divide_context", "rsqrt_degree": "rsqrt_context"}
 """Operators of models that divide by a degree -> operators of the engine that divide by a context."""
 
 _SCALED_DOWN = 2.0**-12

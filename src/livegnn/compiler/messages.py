@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from livegnn.network import EdgeInput, Model, Step
 from livegnn.types import EdgeType, NodeType
 
 Side: TypeAlias = Literal["source", "target", "edge_attr", "weight"]
+
+SIDES: Final[Mapping[Side, int]] = {"source": 0, "target": 1, "edge_attr": 2, "weight": 3}
+"""MessageSource::Side of the native core."""
 
 
 @dataclass(frozen=True)

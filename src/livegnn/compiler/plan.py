@@ -32,7 +32,7 @@ from typing import Literal
 import livegnn._core as _core
 from livegnn.compiler.layout import Layouts
 from livegnn.compiler.lowering import Context, lower
-from livegnn.compiler.messages import Operation, distances_to_seeds
+from livegnn.compiler.messages import SIDES, Operation, distances_to_seeds
 from livegnn.errors import InputError, ModelError
 from livegnn.network import Model
 from livegnn.network.operators import PRODUCTS
@@ -42,7 +42,6 @@ from livegnn.types import EdgeType, NodeType
 
 Keep = Literal["all", "aggregates"]
 
-_SIDES = {"source": 0, "target": 1, "edge_attr": 2, "weight": 3}  # MessageSource::Side there
 _CONTEXT_KINDS = {"count": 0, "sum": 1, "loop": 2}
 
 
@@ -456,7 +455,7 @@ class Plan:
         self.program.add_messages(
             edge_type=self._schema.edge_type_index(_edge_type(operation)),
             sources=[
-                (_SIDES[source.side], self.kept[source.value].index if source.value else 0)
+                (SIDES[source.side], self.kept[source.value].index if source.value else 0)
                 for source in messages.sources
             ],
             buffers=layout.buffers,

@@ -139,7 +139,7 @@ def to_texts(values: Sequence[str], name: str = "ids") -> Texts:
     return Texts.of(values)
 
 
-def to_weight(value: NumbersLike, n: int) -> "Float32[FloatArray, 'events']":
+def to_weight(value: NumbersLike, n: int, name: str = "weight") -> "Float32[FloatArray, 'events']":
     """`value` as `float32[n]`."""
     if (
         type(value) is np.ndarray
@@ -148,7 +148,7 @@ def to_weight(value: NumbersLike, n: int) -> "Float32[FloatArray, 'events']":
         and value.flags.c_contiguous
     ):
         return value
-    return _one_each(_to_numbers(value, "weight"), n, "weight")
+    return _one_each(_to_numbers(value, name), n, name)
 
 
 def to_time(value: NumbersLike, n: int, of: str = "edges") -> "Float64[DoubleArray, 'events']":

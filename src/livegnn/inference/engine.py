@@ -15,11 +15,11 @@ from livegnn.errors import InputError, UnknownNodeError
 from livegnn.events import Events
 from livegnn.graph import Graph, GraphDelta, Transaction
 from livegnn.graph.writer import Measurement
+from livegnn.inference.edge_scoring import EdgePredictor
 from livegnn.inference.engine_state import restore, save, take
 from livegnn.inference.history import History
 from livegnn.inference.native_engine import NativeEngine, check_pair, missing_engine, narrowed, refuse_lost
 from livegnn.inference.options import EngineOptions, EngineSettings, choose_options
-from livegnn.inference.row_predictor import RowPredictor
 from livegnn.inference.scrub import Scrubbed, scrub, scrub_all
 from livegnn.inference.update import QueryWork, Update, Work
 from livegnn.inference.what_if import WhatIf
@@ -40,7 +40,7 @@ _Read = TypeVar("_Read")
 _SAMPLE = "sample, a number of nodes,"
 
 
-class Engine(RowPredictor):
+class Engine(EdgePredictor):
     """Keeps the embeddings of `model` on `graph` exact while batches of events are applied to the graph.
 
     options: an `EngineOptions`; its fields may also be given one by one, as keywords.
@@ -420,18 +420,24 @@ class Engine(RowPredictor):
 
         sample: the number of nodes to compare, drawn at random, at least 1; by default, or if the graph has
         no more nodes, all of them. seed: the seed of the draw. output: the name of an output of the model, by
-        default the first. Batches wait only while the graph, predictions and parts of the kept rows are read.
+        default the first; of an edge output, scores of edges are compared. Batches wait only while the graph,
+        predictions and parts of the kept rows are read.
 
         Raises `InputError` for a sample below 1, a seed below 0 or an output that the model does not have.
         """
         from livegnn.oracle import reference
 
-        value = self.outputs.find(output).value
-
+        scored = self.core.edge_outputs.find(output) if output in [*self.model.edge_outputs] else None
+        value = self.outputs.find(output).value if scored is None else scored.scores.value
         if sample is not None:
             sample = check_int(sample, _SAMPLE, 1)
         seed = check_int(seed, "seed", 0)
-        snapshot, got = self.read_current(lambda: (self.graph.snapshot(), self._rows(value)))
+        snapshot, got = self.read_current(
+            lambda: (
+                (taken := self.graph.snapshot()),
+                self._rows(value) if scored is None else self.score_all(scored, taken),
+            )
+        )
         kept = scrub_all(self.core, self.read_current) if sample is None else self.scrubbed(sample, seed=seed)
         snapshot = replace(snapshot, x=narrowed(self.model, self.graph.schema, snapshot.x))
         expected = reference.compute(self.model, snapshot)[value]

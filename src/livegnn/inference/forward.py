@@ -12,7 +12,7 @@ from livegnn.errors import InputError, ModelError
 from livegnn.inference.degrees import DegreeColumns, Degrees
 from livegnn.inference.sample_arrays import TypedSample, integers, places_of, read_edges, read_nodes, typed
 from livegnn.network import Model
-from livegnn.network.outputs import Outputs
+from livegnn.network.outputs import Outputs, without_edge_outputs
 from livegnn.sampling import Direction, HeteroSubgraph, Subgraph
 from livegnn.schema import EdgeSchema, Schema
 from livegnn.types import EdgeType, FloatArray, IntArray, NodeType
@@ -46,6 +46,7 @@ class SampledForward:
             )
         self.model = model
         self.outputs = Outputs(model)
+        model = without_edge_outputs(model)  # samples need not have what only they read
         self._schema = _schema_of(model)
         self._node_types = list(self._schema.node_types)
         self._edge_types = list(self._schema.edge_types)

@@ -12,13 +12,14 @@ import numpy as np
 
 import livegnn._core as _core
 from livegnn.arguments import as_path, chosen_threads
+from livegnn.compiler.edge_outputs import add_edge_outputs
 from livegnn.compiler.plan import Plan
 from livegnn.errors import InputError, ModelError, ViewMissingError
 from livegnn.graph import Graph
 from livegnn.graph.defaults import left_out
 from livegnn.inference.options import EngineOptions
 from livegnn.network import Model, Propagate
-from livegnn.network.outputs import Outputs
+from livegnn.network.outputs import EdgeOutputs, Outputs
 from livegnn.network.renaming import renamed
 from livegnn.schema import Schema
 from livegnn.types import FloatArray, NodeType
@@ -44,7 +45,7 @@ class NativeEngine:
         _keep_narrower(graph, self.model)
         self.native = _make_native(graph, self.plan, options)
         self.view = _core.EngineView(self.native)
-        self.outputs = Outputs(self.model)
+        self.outputs, self.edge_outputs = Outputs(self.model), EdgeOutputs(self.model)
         self.output_type_name: NodeType = self.model.node_type(self.model.output)
         self.output_type = graph.node_type_index(self.output_type_name)
 
@@ -128,6 +129,7 @@ def lay_out(graph: Graph, model: Model, options: EngineOptions) -> tuple[Model, 
     if len(graph.schema.origin.node_types) == 1:
         model = renamed(model, left_out(graph.schema))
     plan = Plan(model, graph.schema, options.keep, partial=options.partial)
+    add_edge_outputs(model, graph.schema, plan.program)
     eager_steps = plan.eager_steps(options.mode)
     if eager_steps is not None and (options.keep != "all" or options.partial):
         raise InputError(

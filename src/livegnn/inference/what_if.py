@@ -10,9 +10,11 @@ from livegnn.errors import UnknownNodeError
 from livegnn.events import Events
 from livegnn.graph import Graph, GraphDelta, View
 from livegnn.graph.native_graph import NumberMap
+from livegnn.inference.edge_scoring import Pairs, check_pairs, find_edge_output
 from livegnn.inference.native_engine import NativeEngine, refuse_lost
+from livegnn.network.outputs import EdgeOutput
 from livegnn.texts import Texts
-from livegnn.types import NO_INDEX, FloatArray, Ids, IntArray, NodeType
+from livegnn.types import NO_INDEX, EdgeType, FloatArray, Ids, IntArray, NodeType
 
 if TYPE_CHECKING:
     from jaxtyping import Float32, Int64, Shaped, UInt32
@@ -82,6 +84,33 @@ class WhatIf:
         self._refresh()
         _, indices = locate_after(self._engine.graph, self._delta, asked, name)
         return self._engine.native.predict_prepared(self._prepared, indices, position)
+
+    def score(
+        self,
+        src: "ArrayLike",
+        dst: "ArrayLike",
+        *,
+        edge_attr: "ArrayLike | None" = None,
+        edge_weight: "ArrayLike | None" = None,
+        output: str | None = None,
+        edge_type: EdgeType | None = None,
+    ) -> "Float32[FloatArray, 'pairs channels']":
+        """Scores of the pairs src[i] -> dst[i], float32 [pairs, channels], whose ends have the rows that they
+        would have after the events. The arguments, columns of the events' own edges included, and the errors
+        are those of `Engine.score`.
+        """
+        chosen = find_edge_output(self._engine, output, edge_type)
+        pairs = check_pairs(self._engine.graph, chosen, src, dst, edge_attr, edge_weight)
+        return _core.holding(self._engine.graph.writer, self._score, chosen, pairs)
+
+    def _score(self, chosen: EdgeOutput, pairs: Pairs) -> FloatArray:
+        self._refresh()
+        source, _, target = chosen.scores.edge_type
+        _, sources = locate_after(self._engine.graph, self._delta, pairs.sources, source)
+        _, targets = locate_after(self._engine.graph, self._delta, pairs.targets, target)
+        return self._engine.native.score_prepared(
+            self._prepared, chosen.position, sources, targets, pairs.edge_attr, pairs.edge_weight
+        )
 
     def _refresh(self) -> None:
         """Prepares the events if that was not done at this state of the graph. Needs `Graph.writer`."""

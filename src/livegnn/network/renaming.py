@@ -12,7 +12,8 @@ from livegnn.types import EdgeType, NodeType
 
 def renamed(model: Model, names: Mapping[NodeType | EdgeType, NodeType | EdgeType]) -> Model:
     """The model with types replaced by `names`; the same object if it uses none of them."""
-    used = {given.node_type for given in model.inputs.values()} | set(model.edge_types)
+    used: set[NodeType | EdgeType] = {given.node_type for given in model.inputs.values()}
+    used.update(model.edge_types, (scores.edge_type for scores in model.edge_scores.values()))
     if not used.intersection(names):
         return model
 

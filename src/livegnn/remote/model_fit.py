@@ -11,7 +11,7 @@ from livegnn.graph.defaults import left_out
 from livegnn.inference.forward import SampledForward
 from livegnn.network.hops import reads_of
 from livegnn.network.model import Model
-from livegnn.network.outputs import Outputs
+from livegnn.network.outputs import Outputs, without_edge_outputs
 from livegnn.network.renaming import renamed
 from livegnn.query import Query
 from livegnn.remote.cached_index import NotedIndex
@@ -61,7 +61,7 @@ class FittedModel:
 
     def __init__(self, model: Model, schema: Schema, output: str | None) -> None:
         model = renamed(model, left_out(schema))
-        check_fit(model, schema)
+        check_fit(without_edge_outputs(model), schema)
         found = Outputs(model).find(output)
         self.node_type: NodeType = found.node_type
         self.edge_types: Sequence[EdgeType] = model.edge_types

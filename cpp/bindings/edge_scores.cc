@@ -1,0 +1,186 @@
+#include "inference/evaluation/edge_scores.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "bindings/arrays.h"
+#include "bindings/ids.h"
+#include "bindings/locks.h"
+#include "bindings/module.h"
+#include "bindings/prediction_work.h"
+#include "bindings/table_rows.h"
+#include "inference/engine.h"
+
+namespace livegnn::bindings {
+namespace {
+
+using Keys = std::optional<In<uint32_t>>;
+using GivenWeights = std::optional<In<float>>;
+using GivenFeatures = std::optional<InRows<float>>;
+
+// What is missing for a score: a node at an end, or the edge.
+enum Missing { kNone, kNoSource, kNoTarget, kNoEdge };
+
+// The nodes of some pairs, up to the first pair that lacks something.
+struct FoundPairs {
+  std::vector<uint32_t> sources, targets;
+  Missing missing = kNone;
+};
+
+// Call it inside a read.
+FoundPairs find_pairs(const Graph& graph, const EdgeOutput& output, const GivenIds& sources, const GivenIds& targets) {
+  FoundPairs found;
+  const size_t count = count_of(sources);
+  found.sources.reserve(count);
+  found.targets.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    const uint32_t source = graph.nodes[output.source_type].ids.index_of(number_of(graph, sources, i));
+    const uint32_t target = graph.nodes[output.target_type].ids.index_of(number_of(graph, targets, i));
+    found.missing = source == kNoIndex ? kNoSource : target == kNoIndex ? kNoTarget : kNone;
+    if (found.missing != kNone) break;
+    found.sources.push_back(source);
+    found.targets.push_back(target);
+  }
+  return found;
+}
+
+// The columns of some edges of the graph.
+struct FoundColumns {
+  std::vector<float> features, weights;  // without weights, each is 1
+};
+
+// Call it inside a read. Ends at the first pair that is no edge.
+FoundColumns read_columns(const Graph& graph, const EdgeOutput& output, const Keys& keys, FoundPairs* pairs) {
+  const Graph::EdgeType& type = graph.edges[output.edge_type];
+  FoundColumns columns;
+  std::vector<uint32_t> rows;
+  for (size_t i = 0; i < pairs->sources.size(); ++i) {
+    const uint32_t source = pairs->sources[i], target = pairs->targets[i];
+    const auto value = keys ? type.store->find(source, target, keys->data()[i]) : type.store->find_any(source, target);
+    if (!value) {
+      pairs->sources.resize(i);
+      pairs->missing = kNoEdge;
+      return columns;
+    }
+    columns.weights.push_back(value->weight);
+    rows.push_back(value->row);
+  }
+  if (pairs->missing == kNone && reads(output, MessageSource::kFeatures)) {
+    columns.features = read_rows(type.features.table(), rows);
+  }
+  return columns;
+}
+
+size_t scoring_work(const Engine& engine, const EdgeOutput& output, size_t count) {
+  size_t work = count;
+  for (const auto& [side, value] : output.sources) {
+    if (side == MessageSource::kSource || side == MessageSource::kTarget) {
+      work = std::max(work, prediction_work(engine, count, value));
+    }
+  }
+  return work;
+}
+
+void score_present(const Engine& engine, size_t edge_output, const ScoredPairs& pairs, float* out) {
+  score_pairs(
+      engine.program(), edge_output, pairs,
+      [&](std::span<const uint32_t> nodes, size_t output, float* rows) { engine.predict(nodes, rows, output); }, out);
+}
+
+// Python has checked the lengths and widths of all arrays.
+ScoredPairs pairs_of(const In<uint32_t>& sources, const In<uint32_t>& targets, const GivenFeatures& features,
+                     const GivenWeights& weights) {
+  return {{sources.data(), sources.shape(0)}, {targets.data(), targets.shape(0)}, data_of(features), data_of(weights)};
+}
+
+// Computes the rows of an edge output at one state of the graph. `score(pairs, out)` runs under the lock. Returns the
+// rows; or what the first pair without a row lacks, and its position; None of an engine that the graph goes on without.
+// at_once: None instead of what is missing, too, and if it would have to wait or may take long.
+template <class Score>
+nb::object score_together(const Engine& engine, size_t edge_output, const GivenIds& sources, const GivenIds& targets,
+                          size_t least_work, bool at_once, const Score& score) {
+  const EdgeOutput& output = engine.program().edge_outputs.at(edge_output);
+  const size_t count = count_of(sources);
+  auto out = rows<float>(count, edge_output_width(engine.program(), edge_output));
+  bool retired = true;
+  FoundPairs pairs;
+  const auto work = [&] { return std::max(least_work, scoring_work(engine, output, count)); };
+  const auto compute = [&] {
+    retired = engine.retired();
+    if (retired) return false;
+    pairs = find_pairs(engine.graph(), output, sources, targets);
+    score(output, &pairs, out.data());
+    return pairs.missing == kNone;
+  };
+  const bool done = at_once ? try_read(engine.graph(), [&] { return work() <= kQuick && compute(); })
+                            : read(engine.graph(), work, compute);
+  if (done) return nb::cast(out);
+  if (at_once || retired) return nb::none();
+  return nb::make_tuple(static_cast<int>(pairs.missing), pairs.sources.size());
+}
+
+// With the given columns of edges that need not exist.
+nb::object score(const Engine& engine, size_t edge_output, const GivenIds& sources, const GivenIds& targets,
+                 const GivenFeatures& features, const GivenWeights& weights, bool at_once) {
+  return score_together(
+      engine, edge_output, sources, targets, 0, at_once, [&](const EdgeOutput&, FoundPairs* pairs, float* out) {
+        if (pairs->missing != kNone) return;
+        score_present(engine, edge_output, {pairs->sources, pairs->targets, data_of(features), data_of(weights)}, out);
+      });
+}
+
+// With the columns of edges of the graph; of parallel ones those with the greatest key if there are no keys.
+nb::object predict_edges(const Engine& engine, size_t edge_output, const GivenIds& sources, const GivenIds& targets,
+                         const Keys& keys, bool at_once) {
+  const EdgeOutput& output = engine.program().edge_outputs.at(edge_output);
+  const Table& table = engine.graph().edges[output.edge_type].features.table();
+  const size_t work = reads(output, MessageSource::kFeatures) ? size_of(table, 0) : 0;
+  const auto score = [&](const EdgeOutput& output, FoundPairs* pairs, float* out) {
+    const FoundColumns columns = read_columns(engine.graph(), output, keys, pairs);
+    if (pairs->missing != kNone) return;
+    score_present(engine, edge_output,
+                  {pairs->sources, pairs->targets, columns.features.data(), columns.weights.data()}, out);
+  };
+  return score_together(engine, edge_output, sources, targets, work, at_once, score);
+}
+
+}  // namespace
+
+void bind_edge_scores(nb::class_<Engine>& engine) {
+  engine.def("score", &score, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg())
+      .def("predict_edges", &predict_edges, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg())
+      // The next two take indices of nodes, so only the one writer may call them.
+      .def(
+          "score_indices",
+          [](const Engine& self, size_t edge_output, In<uint32_t> sources, In<uint32_t> targets,
+             const GivenFeatures& features, const GivenWeights& weights) {
+            auto out = rows<float>(sources.shape(0), edge_output_width(self.program(), edge_output));
+            as_writer(
+                [&] { score_present(self, edge_output, pairs_of(sources, targets, features, weights), out.data()); });
+            return out;
+          },
+          nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none())
+      .def(
+          "score_prepared",
+          [](const Engine& self, const Prepared& prepared, size_t edge_output, In<uint32_t> sources,
+             In<uint32_t> targets, const GivenFeatures& features, const GivenWeights& weights) {
+            auto out = rows<float>(sources.shape(0), edge_output_width(self.program(), edge_output));
+            const auto read = [&](std::span<const uint32_t> nodes, size_t output, float* rows) {
+              self.predict_prepared(prepared, nodes, rows, output);
+            };
+            as_writer([&] {
+              score_pairs(self.program(), edge_output, pairs_of(sources, targets, features, weights), read, out.data());
+            });
+            return out;
+          },
+          nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none());
+}
+
+}  // namespace livegnn::bindings

@@ -1,0 +1,260 @@
+"""Scores of edges, and of pairs of nodes that may become edges: the rows of a model's edge outputs.
+
+A score is computed when it is read, from the kept rows of both ends, in one read of the graph's state.
+"""
+
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from livegnn.arguments import listed_ids
+from livegnn.errors import InputError, UnknownEdgeError, UnknownNodeError, UnknownTypeError
+from livegnn.events.chunk import to_edge_type, to_key, to_rows, to_weight
+from livegnn.graph import Graph
+from livegnn.graph.snapshot import Snapshot
+from livegnn.inference.native_engine import NativeEngine, missing_engine
+from livegnn.inference.row_predictor import RowPredictor
+from livegnn.network.outputs import EdgeOutput
+from livegnn.texts import Texts
+from livegnn.types import EdgeType, FloatArray
+from livegnn.wording import format_edge_type
+
+if TYPE_CHECKING:
+    from jaxtyping import Float32, Shaped
+    from numpy.typing import ArrayLike, NDArray
+
+_LACKS_SOURCE: Final = 1
+_LACKS_EDGE: Final = 3
+_Found: TypeAlias = FloatArray | tuple[int, int] | None
+"""Rows of the native core, or what the first pair that has none lacks, and its position; or nothing."""
+
+
+class Pairs(NamedTuple):
+    """Checked arguments of a score: the ids of the ends, and the columns that the edge output reads."""
+
+    sources: "Shaped[NDArray[np.generic], 'pairs'] | Texts"
+    targets: "Shaped[NDArray[np.generic], 'pairs'] | Texts"
+    edge_attr: "Float32[FloatArray, 'pairs channels'] | None" = None
+    edge_weight: "Float32[FloatArray, 'pairs'] | None" = None
+
+
+class EdgePredictor(RowPredictor):
+    """A `RowPredictor` that also computes the rows of its model's edge outputs."""
+
+    core: NativeEngine
+
+    def score(
+        self,
+        src: "ArrayLike",
+        dst: "ArrayLike",
+        *,
+        edge_attr: "ArrayLike | None" = None,
+        edge_weight: "ArrayLike | None" = None,
+        output: str | None = None,
+        edge_type: EdgeType | None = None,
+    ) -> "Float32[FloatArray, 'pairs channels']":
+        """Scores of the pairs src[i] -> dst[i] as edges that need not exist, float32 [pairs, channels]: the
+        model's layers read the graph as it is, and only the decoder reads the pair.
+
+        edge_attr, edge_weight: the columns of the pairs, [pairs, width] and [pairs], for edge outputs that
+        read them. output: the name of one of the model's `edge_outputs`; it may be left out if there is one
+        of these edges. edge_type: its edges.
+
+        Raises `UnknownNodeError`, and `InputError` if there is no such edge output, if columns are missing,
+        of another shape, not finite, or not read.
+        """
+        chosen, pairs, found = self._score(src, dst, edge_attr, edge_weight, output, edge_type, at_once=False)
+        return _rows_of(self.core.graph, chosen, pairs, found)
+
+    def score_at_once(
+        self,
+        src: "ArrayLike",
+        dst: "ArrayLike",
+        *,
+        edge_attr: "ArrayLike | None" = None,
+        edge_weight: "ArrayLike | None" = None,
+        output: str | None = None,
+        edge_type: EdgeType | None = None,
+    ) -> "Float32[FloatArray, 'pairs channels'] | None":
+        """The result of `score` if it can be read at once. None if `score` would wait or compute rows of
+        nodes, or if there is no such node. For callers that must not block, such as an event loop.
+        """
+        *_, found = self._score(src, dst, edge_attr, edge_weight, output, edge_type, at_once=True)
+        return found if isinstance(found, np.ndarray) else None
+
+    def predict_edges(
+        self,
+        src: "ArrayLike",
+        dst: "ArrayLike",
+        *,
+        key: "ArrayLike | None" = None,
+        output: str | None = None,
+        edge_type: EdgeType | None = None,
+    ) -> "Float32[FloatArray, 'edges channels']":
+        """Scores of the edges src[i] -> dst[i] of the graph, with their own features and weights, float32
+        [edges, channels].
+
+        `key[i]` selects one of several parallel edges; without `key`, the edge with the greatest key is
+        scored. output, edge_type: as in `score`.
+
+        Raises `UnknownNodeError`, `UnknownEdgeError` for the first edge that is not in the graph, and
+        `InputError` if there is no such edge output.
+        """
+        chosen, pairs, found = self._predict_edges(src, dst, key, output, edge_type, at_once=False)
+        return _rows_of(self.core.graph, chosen, pairs, found)
+
+    def predict_edges_at_once(
+        self,
+        src: "ArrayLike",
+        dst: "ArrayLike",
+        *,
+        key: "ArrayLike | None" = None,
+        output: str | None = None,
+        edge_type: EdgeType | None = None,
+    ) -> "Float32[FloatArray, 'edges channels'] | None":
+        """The result of `predict_edges`, or None, as `score_at_once`."""
+        *_, found = self._predict_edges(src, dst, key, output, edge_type, at_once=True)
+        return found if isinstance(found, np.ndarray) else None
+
+    def _score(
+        self,
+        src: "ArrayLike",
+        dst: "ArrayLike",
+        edge_attr: "ArrayLike | None",
+        edge_weight: "ArrayLike | None",
+        output: str | None,
+        edge_type: EdgeType | None,
+        *,
+        at_once: bool,
+    ) -> "tuple[EdgeOutput, Pairs, _Found]":
+        chosen = find_edge_output(self.core, output, edge_type)
+        pairs = check_pairs(self.core.graph, chosen, src, dst, edge_attr, edge_weight)
+        given = self.core.graph.node_ids.given
+        ends = given(pairs.sources), given(pairs.targets)
+        found = self.core.native.score(chosen.position, *ends, pairs.edge_attr, pairs.edge_weight, at_once)
+        return chosen, pairs, found
+
+    def _predict_edges(
+        self,
+        src: "ArrayLike",
+        dst: "ArrayLike",
+        key: "ArrayLike | None",
+        output: str | None,
+        edge_type: EdgeType | None,
+        *,
+        at_once: bool,
+    ) -> "tuple[EdgeOutput, Pairs, _Found]":
+        chosen = find_edge_output(self.core, output, edge_type)
+        if (edges := self.core.graph.schema.edge_types.get(chosen.scores.edge_type)) is None:
+            raise UnknownTypeError(
+                f"the graph has no {format_edge_type(chosen.scores.edge_type)} edges: score(src, dst) scores "
+                "pairs of nodes"
+            )
+        if key is not None and edges.duplicates != "keep":
+            raise InputError("key is for edge types that keep parallel edges, got one that does not: omit it")
+        pairs = Pairs(*_check_ends(src, dst))
+        keys = None if key is None else to_key(key, len(pairs.sources))
+        given = self.core.graph.node_ids.given
+        ends = given(pairs.sources), given(pairs.targets)
+        return chosen, pairs, self.core.native.predict_edges(chosen.position, *ends, keys, at_once)
+
+    def score_all(
+        self, chosen: EdgeOutput, snapshot: Snapshot
+    ) -> "Float32[FloatArray, 'edges channels']":
+        """The rows of an edge output for all edges, in the order of the snapshot. The caller holds
+        `Graph.writer`, took the snapshot since, and has shown the current rows."""
+        graph, (source, _, target) = self.core.graph, chosen.scores.edge_type
+        sources, targets = (
+            graph.native.indices(graph.node_type_index(end))[positions]
+            for end, positions in zip(
+                (source, target), snapshot.edge_index[chosen.scores.edge_type], strict=True
+            )
+        )
+        columns = {given.column for given in chosen.scores.edge_inputs.values()}
+        return self.core.native.score_indices(
+            chosen.position,
+            sources,
+            targets,
+            snapshot.edge_attr[chosen.scores.edge_type] if "edge_attr" in columns else None,
+            snapshot.weight[chosen.scores.edge_type] if "weight" in columns else None,
+        )
+
+
+def find_edge_output(core: NativeEngine, output: str | None, edge_type: EdgeType | None) -> EdgeOutput:
+    """The edge output that a caller has named. Raises `InputError`."""
+    return core.edge_outputs.find(output, None if edge_type is None else to_edge_type(edge_type))
+
+
+def check_pairs(
+    graph: Graph,
+    chosen: EdgeOutput,
+    src: "ArrayLike",
+    dst: "ArrayLike",
+    edge_attr: "ArrayLike | None",
+    edge_weight: "ArrayLike | None",
+) -> Pairs:
+    """The arguments of a score, checked. Raises `InputError`."""
+    sources, targets = _check_ends(src, dst)
+    count, edge_type = len(sources), chosen.scores.edge_type
+    widths = {given.column: given.width for given in chosen.scores.edge_inputs.values()}
+    if not count:
+        return Pairs(sources, targets)
+    edges = graph.schema.edge_types.get(edge_type)
+    rows = weights = None
+    for name, column, value in (
+        ("edge_attr", "edge_attr", edge_attr),
+        ("edge_weight", "weight", edge_weight),
+    ):
+        if value is not None and column not in widths:
+            raise InputError(f"the edge output {chosen.name!r} reads no {name}, got some: leave it out")
+    if edge_attr is not None:
+        rows = to_rows(edge_attr, count, "edge_attr", scalar=count == 1)
+        if rows.shape[1] != widths["edge_attr"]:
+            raise InputError(
+                f"edge_attr must have {widths['edge_attr']} columns for the edge output {chosen.name!r}, got "
+                f"{rows.shape[1]}"
+            )
+    elif "edge_attr" in widths:
+        raise InputError(
+            f"the edge output {chosen.name!r} reads edge_attr, of shape ({count}, {widths['edge_attr']}), "
+            "got none: give the features of each edge"
+        )
+    if edge_weight is not None:
+        weights = to_weight(edge_weight, count, "edge_weight")
+    elif "weight" in widths and edges is not None and edges.weighted:
+        raise InputError(
+            f"the edge output {chosen.name!r} reads edge_weight, one for each of {count} edges, got none: "
+            "give the weight of each edge"
+        )
+    for name, array in (("edge_attr", rows), ("edge_weight", weights)):
+        if array is not None and not np.isfinite(array).all():
+            at = np.argwhere(~np.isfinite(array.reshape(count, -1)))[0, 0]
+            raise InputError(f"{name} must be finite, got {array[at].tolist()!r} for pair {at}")
+    return Pairs(sources, targets, rows, weights)
+
+
+def _check_ends(
+    src: "ArrayLike", dst: "ArrayLike"
+) -> "tuple[NDArray[np.generic] | Texts, NDArray[np.generic] | Texts]":
+    sources, targets = listed_ids(src, "src"), listed_ids(dst, "dst")
+    if len(sources) != len(targets):
+        raise InputError(f"src and dst must be of the same length, got {len(sources)} and {len(targets)}")
+    return sources, targets
+
+
+def _rows_of(graph: Graph, chosen: EdgeOutput, pairs: Pairs, found: _Found) -> FloatArray:
+    """The rows that the native core has computed. Raises the error for a missing node or edge."""
+    if isinstance(found, np.ndarray):
+        return found
+    if found is None:
+        raise missing_engine()
+    missing, at = found
+    source, _, target = chosen.scores.edge_type
+    if missing == _LACKS_EDGE:
+        ends = f"{pairs.sources[at].item()!r} -> {pairs.targets[at].item()!r}"
+        raise UnknownEdgeError(
+            f"expected the ends of an edge, got {ends}, which is not in the graph: add it first, or score it "
+            "as a pair of nodes"
+        )
+    name, ids = (source, pairs.sources) if missing == _LACKS_SOURCE else (target, pairs.targets)
+    raise UnknownNodeError(graph.unknown_node(ids[at], name))
