@@ -27,6 +27,7 @@ from livegnn.runtime import Runtime
 from livegnn.server import api_page
 from livegnn.server.append_requests import AppendRequests
 from livegnn.server.bodies import Limits
+from livegnn.server.edge_score_routes import EDGE_SCORES, answer_small_scores
 from livegnn.server.failures import add_failures, answer_error
 from livegnn.server.feed import Feed
 from livegnn.server.inference import RuntimeModels
@@ -77,11 +78,16 @@ def create_app(
     def answer(request: bytes, parameters: bool) -> bytes | None:
         return answer_small(runtime, request, parameters, limits)
 
+    def answer_scores(request: bytes, parameters: bool) -> bytes | None:
+        return answer_small_scores(runtime, request, parameters, limits)
+
     answers = {_PREDICTIONS: answer} if limits.ids >= MOST_SMALL else {}
     models = RuntimeModels(runtime, feed, limits)
     small_infers = SmallInfers(app.answer, runtime, models.find_digest, limits)
     small_appends = SmallAppends(small_infers, runtime, appends, limits)
-    small_reads = SmallReads(small_appends, answers, limits.objects, get_paths=answers)
+    small_reads = SmallReads(
+        small_appends, {**answers, EDGE_SCORES: answer_scores}, limits.objects, get_paths=answers
+    )
     guard = None if access is None else Guard(small_reads, access)
     routers = (router, create_inference_routes(models, limits))
     add_failures(app, *routers)

@@ -41,6 +41,20 @@ _IDS_SCHEMA = {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"type"
 GivenIds: TypeAlias = Annotated[list[NodeId], PlainValidator(_check_ids), WithJsonSchema(_IDS_SCHEMA)]
 """The ids of a request."""
 
+
+def _check_events(value: object) -> object:
+    if not isinstance(value, list):
+        raise ValueError("expected a list of events")  # noqa: TRY004 (pydantic's)
+    return value  # its reader refuses items that are not events
+
+
+GivenEvents: TypeAlias = Annotated[
+    list[dict[str, object]],
+    PlainValidator(_check_events),
+    WithJsonSchema({"type": "array", "items": {"type": "object"}}),
+]
+"""The events that a request supposes."""
+
 OUTPUT = "the name of one of the model's outputs; the first one if it is left out"
 MODEL = "the name of a model; the one that serves if it is left out"
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NamedTuple
 from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StrictStr, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from livegnn.errors import InputError, TimeoutExpired, shortened
 from livegnn.events import Events
@@ -23,6 +23,7 @@ from livegnn.server.append_requests import AppendRequests
 from livegnn.server.bodies import Limits, listed, media_type_of, off_loop, parse, read_body, to_json
 from livegnn.server.bulk_routes import add_bulk_routes
 from livegnn.server.chosen_changes import ChosenChanges
+from livegnn.server.edge_score_routes import add_edge_score_routes
 from livegnn.server.event_routes import add_event_routes
 from livegnn.server.feed import Feed
 from livegnn.server.metrics import collect
@@ -42,6 +43,7 @@ from livegnn.server.query import (
 from livegnn.server.requests import (
     MODEL,
     OUTPUT,
+    GivenEvents,
     GivenIds,
     NodeId,
     PredictionAnswer,
@@ -65,21 +67,11 @@ _FEWER_NEIGHBORS = "raise largest_answer_numbers of the server, or read them in 
 _EXPLAINED_AT_ONCE = 2  # so that threads are left for fast answers
 
 
-def _check_list(value: object) -> object:
-    if not isinstance(value, list):
-        raise ValueError("expected a list of events")  # noqa: TRY004 (pydantic's)
-    return value  # its reader refuses items that are not events
-
-
 class WhatIfRequest(BaseModel):
     """Events that have not happened, and the nodes to predict as if they had."""
 
     model_config = ConfigDict(extra="forbid")
-    events: Annotated[
-        list[dict[str, object]],
-        PlainValidator(_check_list),
-        WithJsonSchema({"type": "array", "items": {"type": "object"}}),
-    ]
+    events: GivenEvents
     ids: GivenIds
     output: StrictStr | None = Field(None, description=OUTPUT)
     model: StrictStr | None = Field(None, description=MODEL)
@@ -166,6 +158,7 @@ def create_routes(
     add_event_routes(router, runtime, appends, limits)
     add_model_routes(router, runtime, limits, keys)
     add_sample_routes(router, runtime, feed, limits)
+    add_edge_score_routes(router, runtime, feed, limits)
     add_schema_routes(router, runtime, limits)
     add_bulk_routes(router, runtime, feed)
 

@@ -1,0 +1,217 @@
+"""The route that scores edges: those of the graph, pairs of nodes, and edges as if events had added them."""
+
+from typing import Annotated, Final, TypeAlias
+
+from fastapi import APIRouter, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StrictStr, WithJsonSchema
+
+import livegnn._core as _core
+from livegnn.errors import InputError
+from livegnn.events import Events
+from livegnn.events.chunk import to_edge_type
+from livegnn.http.small_reads import MOST_SMALL
+from livegnn.inference import Engine
+from livegnn.runtime import Runtime
+from livegnn.server.bodies import JSON_TYPE, Limits, media_type_of, off_loop, parse, read_body, to_json
+from livegnn.server.feed import Feed
+from livegnn.server.query import LARGEST_SEQ
+from livegnn.server.requests import (
+    MODEL,
+    GivenEvents,
+    GivenIds,
+    body_of,
+    check_number,
+    check_width,
+    ids_of,
+)
+from livegnn.texts import Texts
+from livegnn.types import EdgeType, FloatArray, Ids
+from livegnn.wording import quoted
+
+EDGE_SCORES: Final = "/v1/edge-scores"
+_FEW = 256  # edges that are scored in the event loop
+_FEWER = "ask for fewer edges at once, or raise largest_json_bytes of the server"
+
+
+def _check_numbers(value: object) -> object:
+    """Refuses a value that is not a list of numbers, by its first wrong element."""
+    if not isinstance(value, list):
+        raise ValueError("expected a list of numbers")  # noqa: TRY004 (pydantic's)
+    if not set(map(type, value)) <= {int, float}:
+        at = next(at for at, one in enumerate(value) if type(one) not in (int, float))
+        raise ValueError(f"expected numbers, got {quoted(value[at])} at position {at}")
+    return value
+
+
+def _check_rows(value: object) -> object:
+    """Refuses a value that is not a list of rows of one width, by its first wrong row."""
+    if not isinstance(value, list) or not set(map(type, value)) <= {list}:
+        raise ValueError("expected a list of lists of numbers")
+    for at, row in enumerate(value):
+        if len(row) != len(value[0]):
+            raise ValueError(f"expected rows of {len(value[0])} numbers, got {len(row)} in row {at}")
+        _check_numbers(row)
+    return value
+
+
+_Numbers: TypeAlias = Annotated[
+    list[float],
+    PlainValidator(_check_numbers),
+    WithJsonSchema({"type": "array", "items": {"type": "number"}}),
+]
+_Rows: TypeAlias = Annotated[
+    list[list[float]],
+    PlainValidator(_check_rows),
+    WithJsonSchema({"type": "array", "items": {"type": "array", "items": {"type": "number"}}}),
+]
+
+
+class EdgeScoreRequest(BaseModel):
+    """The edges sources[i] -> targets[i]: of the graph (`existing`), or pairs with the given columns."""
+
+    model_config = ConfigDict(extra="forbid")
+    sources: GivenIds
+    targets: GivenIds
+    existing: bool = Field(
+        False, strict=True, description="whether these are edges of the graph, with their own columns"
+    )
+    key: _Numbers | None = Field(None, description="existing edges: which of parallel ones")
+    edge_attr: _Rows | None = Field(None, description="a row for each pair, if the edge output reads it")
+    edge_weight: _Numbers | None = Field(
+        None, description="a number for each pair, if the edge output reads it"
+    )
+    events: GivenEvents | None = Field(None, description="score the pairs as if these had happened")
+    edge_type: list[StrictStr] | None = Field(
+        None, max_length=3, description="source type, relation, target type"
+    )
+    output: StrictStr | None = Field(
+        None, description="the name of an edge output; the only one of these edges if it is left out"
+    )
+    model: StrictStr | None = Field(None, description=MODEL)
+    min_seq: int = Field(
+        0, ge=0, le=LARGEST_SEQ, strict=True, description="answer when this event is visible"
+    )
+    timeout: float = Field(10.0, gt=0, le=300, strict=True, description="seconds to wait for min_seq at most")
+
+
+class EdgeScoreAnswer(BaseModel):
+    """Row i of `scores` is the edge output for sources[i] -> targets[i]. stale: set when the loop has
+    failed."""
+
+    seq: int
+    scores: list[list[float]]
+    stale: bool | None = None
+
+
+class _Asked:
+    """A checked request. Raises InputError, and TooLargeError."""
+
+    def __init__(self, runtime: Runtime, asked: EdgeScoreRequest, limits: Limits) -> None:
+        text_ids = runtime.graph.schema.text_ids
+        self.sources: Ids | Texts = ids_of(text_ids, asked.sources)
+        self.targets: Ids | Texts = ids_of(text_ids, asked.targets)
+        self.output, self.model, self.existing = asked.output, asked.model, asked.existing
+        self.edge_type: EdgeType | None = None
+        if asked.edge_type is not None:
+            self.edge_type = to_edge_type(asked.edge_type)  # type: ignore[arg-type]
+        self.events = None if asked.events is None else Events.from_records(asked.events)  # type: ignore[arg-type]
+        given = {"key": asked.key, "edge_attr": asked.edge_attr, "edge_weight": asked.edge_weight}
+        stray = ("edge_attr", "edge_weight", "events") if asked.existing else ("key",)
+        for name in stray:
+            if (self.events if name == "events" else given.get(name)) is not None:
+                kind = "existing edges have their own columns" if asked.existing else "pairs have no keys"
+                raise InputError(f"{kind}, got {name}: leave it out, or set existing to {not asked.existing}")
+        self.edge_attr, self.edge_weight, self.key = asked.edge_attr, asked.edge_weight, asked.key
+        check_number(len(self.sources), limits.ids)
+        model = runtime.models.find_engine(self.model)
+        scores = model.core.edge_outputs.find(self.output, self.edge_type).scores
+        check_width(len(self.sources), scores.width, limits)
+
+    def read(self, engine: Engine) -> FloatArray:
+        """The rows. Raises what the engine's methods raise."""
+        if self.existing:
+            return engine.predict_edges(
+                self.sources, self.targets, key=self.key, output=self.output, edge_type=self.edge_type
+            )
+        scorer = engine if self.events is None else engine.what_if(self.events)
+        return scorer.score(
+            self.sources,
+            self.targets,
+            edge_attr=self.edge_attr,
+            edge_weight=self.edge_weight,
+            output=self.output,
+            edge_type=self.edge_type,
+        )
+
+    def read_at_once(self, engine: Engine) -> FloatArray | None:
+        """The rows, or None if they cannot be read at once."""
+        if self.existing:
+            return engine.predict_edges_at_once(
+                self.sources, self.targets, key=self.key, output=self.output, edge_type=self.edge_type
+            )
+        return engine.score_at_once(
+            self.sources,
+            self.targets,
+            edge_attr=self.edge_attr,
+            edge_weight=self.edge_weight,
+            output=self.output,
+            edge_type=self.edge_type,
+        )
+
+
+def add_edge_score_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Limits) -> None:
+    """Adds the route."""
+
+    @router.post(
+        EDGE_SCORES,
+        responses={200: {"model": EdgeScoreAnswer}},
+        openapi_extra=body_of(EdgeScoreRequest),
+    )
+    async def score_edges(request: Request) -> Response:
+        """Scores of edges of the graph, or of pairs of nodes, also as if events had happened."""
+        body, media_type = await read_body(request, limits.objects, _FEWER), media_type_of(request)
+
+        def read() -> tuple[_Asked, int, float]:
+            given = parse(EdgeScoreRequest, body, media_type, limits.objects)
+            return _Asked(runtime, given, limits), given.min_seq, given.timeout
+
+        asked, min_seq, timeout = await off_loop(len(body), read)
+        await feed.wait(min_seq, timeout)
+        find = runtime.models.find_engine
+        if asked.events is None and len(asked.sources) <= _FEW:
+            found = runtime.read_at_once(lambda: asked.read_at_once(find(asked.model)))
+            if found is not None and found[1] is not None:
+                return _answer(runtime, found[0], found[1])
+
+        def answer() -> Response:
+            if asked.events is None:
+                return _answer(runtime, *runtime.read(lambda: asked.read(find(asked.model))))
+            runtime.check(asked.events)
+
+            def suppose() -> Response:
+                return _answer(runtime, runtime.graph.seq, asked.read(find(asked.model)))
+
+            return _core.holding(runtime.graph.writer, suppose)
+
+        return await run_in_threadpool(answer)
+
+
+def answer_small_scores(runtime: Runtime, request: bytes, parameters: bool, limits: Limits) -> bytes | None:
+    """The answer to a small request (`livegnn.http.small_reads`), if its scores can be read at once."""
+    if parameters or runtime.failure is not None:
+        return None
+    given = parse(EdgeScoreRequest, request, JSON_TYPE, limits.objects)
+    if given.events is not None or len(given.sources) > MOST_SMALL:
+        return None
+    asked, find = _Asked(runtime, given, limits), runtime.models.find_engine
+    found = runtime.read_at_once(lambda: asked.read_at_once(find(asked.model)))
+    if found is None or found[1] is None or found[0] < given.min_seq:
+        return None
+    return bytes(_answer(runtime, found[0], found[1]).body)
+
+
+def _answer(runtime: Runtime, seq: int, scores: FloatArray) -> Response:
+    stale = {} if runtime.failure is None else {"stale": True}
+    return to_json({"seq": seq, "scores": scores, **stale})
