@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "program/row_functions.h"
+#include "program/transforms.h"
 
 namespace livegnn {
 namespace {
@@ -228,6 +229,27 @@ void add_others(std::vector<RowOperator>* all) {
   add(engines("maximum_loop", OpKind::kMaximumLoop));
 }
 
+void add_transforms(std::vector<RowOperator>* all) {
+  auto add = [&](RowOperator made) { all->push_back(std::move(made)); };
+  add(made("standardize", RowGroup::kByHead, 1, "(x - mean) / scale, of x or its logarithm",
+           [](const auto& block) { standardize(block); },
+           {{RowSetting::kChoice, "function", {"identity", "log", "log1p"}, true, 0}},
+           {{"mean", false}, {"scale", false}}));
+  add(made("fill_missing", RowGroup::kByHead, 1, "the channel's value where x is the number that stands for none",
+           [](const auto& block) { fill_missing(block); }, {{RowSetting::kNumber, "missing", {}, true, kMissing}},
+           {{"values", false}}));
+  add(made("quantile", RowGroup::kByHead, 1, "the place of x among the channel's quantiles, from 0 to 1",
+           [](const auto& block) { quantile(block); }, {}, {{"quantiles", false}}));
+  add(made("bucketize", RowGroup::kByHead, 1, "the number of the channel's boundaries that are at most x",
+           [](const auto& block) { bucketize(block); }, {}, {{"boundaries", false}}));
+  add(made("ordinal", RowGroup::kByHead, 1, "the place of x among the channel's categories, or `unknown`",
+           [](const auto& block) { ordinal(block); }, {number("unknown")}, {{"categories", false}}));
+  add(made("one_hot", RowGroup::kMove, 1, "1 where the channel with this number is this category, else 0",
+           [](const auto& block) { one_hot(block); }, {}, {{"channels", false}, {"categories", false}}));
+  add(made("cyclic", RowGroup::kMove, 1, "the sine and cosine of each channel's place in its period",
+           [](const auto& block) { cyclic(block); }, {positive("period")}));
+}
+
 }  // namespace
 
 const std::vector<RowOperator>& row_operators() {
@@ -236,6 +258,7 @@ const std::vector<RowOperator>& row_operators() {
     add_functions_of_one(&made);
     add_functions_of_several(&made);
     add_others(&made);
+    add_transforms(&made);
     return made;
   }();
   return all;

@@ -26,6 +26,13 @@ struct Call {
   size_t width = kWidth;
 };
 
+// -1, -0.5, 0, 0.5 and 1 for each channel, in three parts whose second and third are 0.
+Floats quantiles_of_channels() {
+  Floats all(3 * kWidth * 5);
+  for (size_t i = 0; i < kWidth * 5; ++i) all[i] = -1.0f + 0.5f * static_cast<float>(i % 5);
+  return all;
+}
+
 Call call_of(const RowOperator& made) {
   const std::string& name = made.name;
   if (name == "reduce") return {{1, 2, 3, 2}, {}, {}, 4};
@@ -43,6 +50,13 @@ Call call_of(const RowOperator& made) {
   if (name == "layer_norm" || name == "l2_normalize") return {{1e-3, 3}, {}, {}, kWidth};
   if (name == "softmax" || name == "log_softmax") return {{3}, {}, {}, kWidth};
   if (name == "scale_shift") return {{}, Floats(kWidth, 2.0f), Floats(kWidth, 1.0f), kWidth};
+  if (name == "standardize") return {{0}, Floats(3 * kWidth, 0.25f), Floats(3 * kWidth, 0.5f), kWidth};
+  if (name == "fill_missing") return {{0.5}, Floats(kWidth, 2.0f), {}, kWidth};
+  if (name == "quantile") return {{5}, quantiles_of_channels(), {}, kWidth};
+  if (name == "bucketize") return {{2}, Floats(2 * kWidth, 0.25f), {}, kWidth};
+  if (name == "ordinal") return {{-1, 2}, Floats(2 * kWidth, 0.25f), {}, kWidth};
+  if (name == "one_hot") return {{}, {11, 0, 3}, {0.5f, 0, 0.25f}, 3};
+  if (name == "cyclic") return {{7}, {}, {}, 2 * kWidth};
   return {{0.5, 1.5}, {}, {}, kWidth};
 }
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from livegnn.tables import EdgeRows as EdgeRows
     from livegnn.tables import NodeRows as NodeRows
     from livegnn.tables import TableMapping as TableMapping
+    from livegnn.types import MISSING as MISSING
 
 __version__ = "0.1.0"
 
@@ -49,6 +50,7 @@ _HOMES = {
     "Graph": "livegnn.graph",
     "GraphDelta": "livegnn.graph",
     "Growth": "livegnn.graph",
+    "MISSING": "livegnn.types",
     "Model": "livegnn.model",
     "NodeRows": "livegnn.tables",
     "Query": "livegnn.query",
@@ -59,6 +61,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "MISSING",
     "CsvForm",
     "DiskFullError",
     "EdgeRows",

@@ -15,6 +15,10 @@ DEFAULT_EDGE_TYPE: EdgeType = ("node", "to", "node")
 NO_INDEX = 0xFFFFFFFF
 """The dense index, uint32, of a node that is not in the graph."""
 
+MISSING = -3.4028234663852886e38
+"""A number that is missing, among features: the lowest of float32, which events, logs and files carry like
+any other. Transforms of a model replace it."""
+
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
 if TYPE_CHECKING:

@@ -357,6 +357,55 @@ def lookup(p: Program, of: list[Value]) -> Value | None:
     return p.guarded(name, made, exact=True, size=2.0, bits=2)
 
 
+def standardize(p: Program, of: list[Value]) -> Value:
+    x = p.tamed(of[0], 16.0)
+    scale = np.concatenate([p.random.uniform(0.5, 2, (1, x.width)), np.zeros((2, x.width))])
+    tensors = {"mean": p.random.uniform(-1, 1, (3, x.width)), "scale": scale}
+    if p.draw(st.booleans()):
+        x = p.positive(x)
+        name = p.write("standardize", x, tensors=tensors, function=p.choose("log", "log1p"))
+    else:
+        name = p.write("standardize", x, tensors=tensors)
+    return Value(name, x.width, False, 2 * x.size + 6)
+
+
+def fill_missing(p: Program, of: list[Value]) -> Value:
+    x = p.exact(of[0])
+    values = np.round(4 * p.random.standard_normal(x.width)) / 4
+    attrs = p.choose({}, {"missing": 0.25})
+    name = p.write("fill_missing", x, tensors={"values": values}, **attrs)
+    return Value(name, x.width, True, max(x.size, 16.0), max(x.bits, 2))
+
+
+def by_channel(op: str, role: str, outer: tuple[int, ...], size: float, **attrs: object) -> Builder:
+    """Of exact numbers, with a few ascending numbers for each channel."""
+
+    def build(p: Program, of: list[Value]) -> Value:
+        x = p.exact(of[0])
+        numbers = np.zeros((*outer, x.width, p.number(2, 6)))
+        first = numbers[0] if outer else numbers
+        first[:] = np.sort(np.round(4 * p.random.standard_normal(first.shape)) / 4, axis=1)
+        name = p.write(op, x, tensors={role: numbers}, **attrs)
+        return Value(name, x.width, op != "quantile", size)
+
+    return build
+
+
+def one_hot(p: Program, of: list[Value]) -> Value:
+    x = p.exact(of[0])
+    channels = p.random.integers(0, x.width, p.number(1, MOST))
+    categories = np.round(4 * p.random.standard_normal(len(channels))) / 4
+    name = p.write("one_hot", x, tensors={"channels": channels, "categories": categories})
+    return Value(name, len(channels), True, 1.0)
+
+
+def cyclic(p: Program, of: list[Value]) -> Value | None:
+    x = p.tamed(of[0], 16.0)
+    if 2 * x.width > MOST:
+        return None
+    return Value(p.write("cyclic", x, period=p.choose(3.5, 24.0)), 2 * x.width, False, 1.0)
+
+
 def linear(p: Program, of: list[Value]) -> Value | None:
     x = p.tamed(of[0], 16.0)
     kind = p.choose("plain", "shared", "own")
@@ -473,6 +522,13 @@ BUILDERS: dict[str, Builder] = {
     "take": take,
     "constant": constant,
     "lookup": lookup,
+    "standardize": standardize,
+    "fill_missing": fill_missing,
+    "quantile": by_channel("quantile", "quantiles", (3,), 1.0),
+    "bucketize": by_channel("bucketize", "boundaries", (), 6.0),
+    "ordinal": by_channel("ordinal", "categories", (), 6.0, unknown=-1.0),
+    "one_hot": one_hot,
+    "cyclic": cyclic,
     "linear": linear,
     "matmul": matmul,
 }

@@ -19,6 +19,7 @@ from livegnn.graph import Schema
 from livegnn.model import Input, Model, Propagate, Step
 from livegnn.network.operators import OPERATORS, ROW_OPERATORS
 from livegnn.oracle import row_reference
+from livegnn.types import MISSING
 
 SPECIAL = [
     *(0.0, -0.0, math.inf, -math.inf, math.nan),
@@ -33,6 +34,9 @@ SPECIAL = [
         for v in (7.0, 19.5, 21.0, 88.5, 90.0, 1000.25, 2.0**24, 1e10, 1e20, 1e30, 3e38)
     ),
 ]
+TRANSFORMS = {"standardize", "fill_missing", "quantile", "bucketize", "ordinal", "one_hot", "cyclic"}
+"""Operators that tell a missing number from others."""
+
 EXACT = 0
 FEW = 8
 """Units in the last place."""
@@ -114,6 +118,39 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return (a.reshape(len(a), -1, 2, 4) @ b.reshape(len(b), -1, 4, 3)).reshape(len(a), -1)
 
 
+def in_float64(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A transform of raw columns: float64 inside, rounded once."""
+    return lambda x, *tensors: function(x.double(), *(t.double() for t in tensors)).to(x.dtype)
+
+
+def unless_missing(x: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
+    return torch.where(x == MISSING, x, made)
+
+
+def ranked(x: torch.Tensor, quantiles: torch.Tensor) -> torch.Tensor:
+    """By counting: the quantiles below x, half of those that it equals, and the way to the next one."""
+    points = quantiles.sum(0)
+    below, least = (points < x[:, :, None]).sum(2), (points <= x[:, :, None]).sum(2)
+    last = points.shape[1] - 1
+    before = torch.where(points <= x[:, :, None], points, -math.inf).amax(2)
+    after = torch.where(points > x[:, :, None], points, math.inf).amin(2)
+    between = least - 1 + (x - before) / (after - before)
+    rank = torch.where(below < least, (below + least - 1) / 2, between) / last
+    rank = torch.where(x <= points[:, 0], 0, torch.where(x >= points[:, -1], 1, rank))
+    return torch.where(x.isnan(), x, unless_missing(x, rank))
+
+
+def placed(x: torch.Tensor, categories: torch.Tensor) -> torch.Tensor:
+    equal = x[:, :, None] == categories
+    return torch.where(equal.any(2), equal.int().argmax(2).double(), -2.0)
+
+
+def turned(x: torch.Tensor) -> torch.Tensor:
+    angle = torch.fmod(x, 7.0) / 7.0 * 2 * math.pi
+    both = torch.where(x[:, :, None] == MISSING, 0.0, torch.stack([angle.sin(), angle.cos()], dim=2))
+    return both.reshape(len(x), -1)
+
+
 def clamped_exp(x: torch.Tensor) -> torch.Tensor:
     """As far as the core goes in float32, and as the oracle in float64."""
     return torch.exp(torch.clamp(x, -87, 88) if x.dtype == torch.float32 else torch.clamp(x, max=700))
@@ -123,6 +160,13 @@ def clamp(least: float | None, most: float | None) -> Case:
     return one("clamp", lambda x: torch.clamp(x, least, most), least=least, most=most)
 
 
+QUANTILES = np.stack(
+    [
+        np.array([[-2, -0.5, 0.3, 0.5, 0.5, 0.5, 1e10], [0, 0, 0, 1, 2, 2, 2]], np.float32),
+        np.array([[0, 1e-9, 0, 0, 0, 0, 0], [0, 0, 0, 1e-8, 0, 0, 0]], np.float32),
+        np.zeros((2, 7), np.float32),
+    ]
+)
 LINEAR = {"ulps": FEW, "slack": 1e-6, "tame": True}
 CASES = [
     one("scale", lambda x: x * -1.5, value=-1.5),
@@ -284,6 +328,68 @@ CASES = [
     Case("constant", lambda x: torch.full((len(x), 1), 0.1, dtype=x.dtype), {"value": 0.1}, (2,)),
     Case("lookup", looked_up, widths=(3,), tensors={"table": random(4, 5)}),
     Case("lookup", looked_up, widths=(1,), tensors={"table": random(22, 1)}),
+    *(
+        Case(
+            "standardize",
+            in_float64(lambda x, m, s, f=f: unless_missing(x, (f(x) - m.sum(0)) / s.sum(0))),
+            attrs,
+            (5,),
+            {"mean": random(3, 5), "scale": random(3, 5, seed=1)},
+            ulps=FEW if attrs else 1,
+            slack=1e-7 if attrs else 0,
+        )
+        for attrs, f in (
+            ({}, lambda x: x),
+            ({"function": "identity"}, lambda x: x),
+            ({"function": "log"}, torch.log),
+            ({"function": "log1p"}, torch.log1p),
+        )
+    ),
+    *(
+        Case(
+            "fill_missing",
+            lambda x, v, m=missing: torch.where(x == m, v, x),
+            attrs,
+            (4,),
+            {"values": random(4)},
+        )
+        for attrs, missing in (({}, MISSING), ({"missing": 0.5}, 0.5), ({"missing": -1.0}, -1.0))
+    ),
+    Case(
+        "quantile", in_float64(ranked), {}, (2,), {"quantiles": QUANTILES}, ulps=FEW, slack=1e-7, signs=False
+    ),
+    Case(
+        "bucketize",
+        in_float64(lambda x, b: unless_missing(x, (x[:, :, None] >= b).sum(2).double())),
+        {},
+        (3,),
+        {"boundaries": np.sort(random(3, 6))},
+    ),
+    Case(
+        "bucketize",
+        in_float64(lambda x, b: unless_missing(x, (x >= b[:, 0]).double())),
+        {},
+        (3,),
+        {"boundaries": np.array([[1, np.finfo(np.float32).max]] * 3, np.float32)},
+    ),
+    Case(
+        "ordinal",
+        in_float64(placed),
+        {"unknown": -2},
+        (2,),
+        {"categories": np.array([[3, -0.5, MISSING], [1, 1, 1e10]], np.float32)},
+    ),
+    Case(
+        "one_hot",
+        in_float64(lambda x, c, v: x[:, c.long()] == v),
+        {},
+        (3,),
+        {
+            "channels": np.array([2, 0, 0, 1], np.float32),
+            "categories": np.array([1, MISSING, 0, 3], np.float32),
+        },
+    ),
+    Case("cyclic", in_float64(turned), {"period": 7.0}, (3,), ulps=FEW, slack=1e-6, signs=False),
     Case("linear", F.linear, widths=(7,), tensors={"weight": random(5, 7), "bias": random(5)}, **LINEAR),
     *(
         Case(
@@ -337,6 +443,8 @@ def inputs_of(case: Case) -> list[np.ndarray]:
         whole = np.round(3 * tame)
         parts = [tame, whole] if case.tame else [tame, whole, large, wild]
         drawn.append(np.concatenate(parts).astype(np.float32))
+        if case.op in TRANSFORMS:
+            drawn[-1][::7, ::2] = MISSING
     if case.tame:
         one_each = [np.tile(special[:, None], (1, width)).astype(np.float32) for width in widths]
         ordinary = [rng.standard_normal((size, width)).astype(np.float32) for width in widths]
@@ -557,6 +665,45 @@ def write(op: str, width: int, tensors: Mapping[str, np.ndarray] | None = None, 
         ("take", 2, {"channels": [[0]]}, {}, "channels must be a vector"),
         ("constant", 2, {"row": [[1.0]]}, {}, "row must be a vector"),
         ("lookup", 2, {"table": [1.0]}, {}, r"table must have shape \(numbers, channels\), got \(1,\)"),
+        (
+            "standardize",
+            2,
+            {"mean": [0, 0], "scale": [1, 1]},
+            {},
+            r"mean must have shape \(3, 2\), got \(2,\)",
+        ),
+        (
+            "standardize",
+            2,
+            {"mean": np.ones((3, 2)), "scale": np.ones((3, 2))},
+            {"function": "exp"},
+            "'function' must be 'identity', 'log' or 'log1p', got 'exp'",
+        ),
+        ("fill_missing", 2, {"values": [0.0]}, {}, r"values must have shape \(2\), got \(1,\)"),
+        (
+            "quantile",
+            2,
+            {"quantiles": np.ones((3, 2, 1))},
+            {},
+            r"quantiles must have shape \(3, 2, quantiles, 2 or more\), got \(3, 2, 1\)",
+        ),
+        (
+            "bucketize",
+            2,
+            {"boundaries": np.ones((1, 4))},
+            {},
+            r"must have shape \(2, boundaries\), got \(1, 4\)",
+        ),
+        ("ordinal", 2, {"categories": np.ones((2, 4))}, {}, "'unknown' is missing"),
+        ("one_hot", 2, {"channels": [0, 2], "categories": [1, 1]}, {}, "from 0 to 1, got 2.0"),
+        (
+            "one_hot",
+            2,
+            {"channels": [0, 1], "categories": [1]},
+            {},
+            r"categories must have shape \(2,\) like",
+        ),
+        ("cyclic", 2, {}, {"period": 0}, "'period' must be a finite number above 0, got 0"),
         ("linear", 6, {"weight": np.ones((2, 2))}, {"heads": 2}, "for 6 input channels of 2 heads, got"),
         (
             "linear",

@@ -16,6 +16,9 @@ _PANEL = 32
 _OPERATORS = {made[0]: (place, made[4], made[5]) for place, made in enumerate(_core.row_operators())}
 """Name -> place in the native table, settings, tensors."""
 
+_COUNTED = {"quantile": "quantiles", "bucketize": "boundaries", "ordinal": "categories"}
+"""Operators whose last number is the size of their tensor's last dimension -> the tensor's role."""
+
 
 class Layout:
     """The places of values while rows are computed: buffers, and registers, which are columns of buffers."""
@@ -113,6 +116,8 @@ class Layouts:
                 tensors = [*given, -1, -1][:2]
             if op == "lookup":
                 numbers = [float(len(self._model.tensors[step.tensors["table"]]))]
+            if op in _COUNTED:
+                numbers = [*(numbers if settings else ()), float(self._count(step, _COUNTED[op]))]
         inputs = [layout.register[name] for name in operation.inputs]
         return _OPERATORS[op][0], inputs, output, numbers, tensors[0], tensors[1]
 
@@ -122,6 +127,9 @@ class Layouts:
         if (name,) not in self._tensors:
             self._tensors[name,] = self._program.add_vector(self._model.tensors[name].ravel())
         return self._tensors[name,]
+
+    def _count(self, step: Step, role: str) -> int:
+        return int(self._model.tensors[step.tensors[role]].shape[-1])
 
     def _function(self, name: str) -> int:
         if name not in self._functions:

@@ -45,7 +45,7 @@ class Operator:
 
 def check_values(op: str, widths: Sequence[int], tensors: Mapping[str, FloatArray]) -> None:
     """Raises `ModelError` if the values in an operator's tensors are not valid. widths: of its inputs."""
-    if op == "take":
+    if op in ("take", "one_hot"):
         channels = tensors["channels"]
         wrong = channels[(channels != np.trunc(channels)) | (channels < 0) | (channels >= widths[0])]
         if wrong.size:
@@ -174,6 +174,29 @@ def _lookup(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attribute
     return widths[0] * table[1]
 
 
+def _tensor(*outer: int, inner: str = "", least: int = 1) -> Width:
+    """As wide as the input; each tensor is [*outer, channels] or, with `inner`, [*outer, channels, inner],
+    where `inner` is `least` or more."""
+
+    def width(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
+        for name, shape in shapes.items():
+            before, after = shape[: len(outer) + 1], shape[len(outer) + 1 :]
+            fits = len(after) == 1 and after[0] >= least if inner else after == ()
+            if before != (*outer, widths[0]) or not fits:
+                wanted = ", ".join([*map(str, outer), str(widths[0]), *([inner] if inner else [])])
+                raise ModelError(f"{name} must have shape ({wanted}), got {shape}")
+        return widths[0]
+
+    return width
+
+
+def _one_hot(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
+    channels, categories = shapes["channels"], shapes["categories"]
+    if channels != categories:
+        raise ModelError(f"categories must have shape {channels} like the channels, got {categories}")
+    return _vector(widths, {"channels": channels}, attrs)
+
+
 def _by_degree(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
     if widths[1] != 1:
         raise ModelError(f"the degree must be 1 channel wide, got {widths[1]}")
@@ -208,6 +231,13 @@ _WIDTHS: Mapping[str, Width] = {
     "take": _vector,
     "constant": _constant,
     "lookup": _lookup,
+    "standardize": _tensor(3),
+    "fill_missing": _tensor(),
+    "quantile": _tensor(3, inner="quantiles, 2 or more", least=2),
+    "bucketize": _tensor(inner="boundaries"),
+    "ordinal": _tensor(inner="categories"),
+    "one_hot": _one_hot,
+    "cyclic": lambda widths, shapes, attrs: 2 * widths[0],
 }
 _WIDTHS_OF_GROUPS: Mapping[str, Width] = {"elementwise": _elementwise, "by head": _same}
 

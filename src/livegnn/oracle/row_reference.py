@@ -12,7 +12,7 @@ import numpy as np
 
 from livegnn.network.operators import heads_of
 from livegnn.network.steps import Step
-from livegnn.types import DoubleArray
+from livegnn.types import MISSING, DoubleArray
 
 Inputs: TypeAlias = Sequence[DoubleArray]
 Tensors: TypeAlias = Mapping[str, DoubleArray]
@@ -227,6 +227,55 @@ def _lookup(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
     return _flat(rows)
 
 
+def _in_float64(function: Callable[..., DoubleArray]) -> Callable[[Step, Inputs, Tensors], DoubleArray]:
+    """A transform of raw columns: it computes in float64 at any precision of its input, and rounds once."""
+
+    def apply(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
+        wide = {role: tensor.astype(np.float64) for role, tensor in tensors.items()}
+        made: DoubleArray = function(step, inputs[0].astype(np.float64), **wide)
+        return made.astype(inputs[0].dtype)
+
+    return apply
+
+
+def _standardize(step: Step, x: DoubleArray, mean: DoubleArray, scale: DoubleArray) -> DoubleArray:
+    name = step.attrs.get("function", "identity")
+    value: DoubleArray = np.log(x) if name == "log" else np.log1p(x) if name == "log1p" else x
+    return np.where(x == MISSING, x, (value - mean.sum(axis=0)) / scale.sum(axis=0))
+
+
+def _fill_missing(step: Step, x: DoubleArray, values: DoubleArray) -> DoubleArray:
+    missing = step.number("missing") if "missing" in step.attrs else MISSING
+    return np.where(x == missing, values, x)
+
+
+def _quantile(step: Step, x: DoubleArray, quantiles: DoubleArray) -> DoubleArray:
+    ranks = np.empty_like(x)
+    for channel, points in enumerate(quantiles.sum(axis=0)):
+        column, places = x[:, channel], np.linspace(0, 1, len(points))
+        up = np.interp(column, points, places)
+        down = -np.interp(-column, -points[::-1], -places[::-1])
+        middle = np.where(column >= points[-1], 1, (up + down) / 2)
+        ranks[:, channel] = np.where(column <= points[0], 0, middle)
+    return np.where((x == MISSING) | np.isnan(x), x, ranks)
+
+
+def _bucketize(step: Step, x: DoubleArray, boundaries: DoubleArray) -> DoubleArray:
+    passed = (x[:, :, None] >= boundaries) & (boundaries != np.finfo(np.float32).max)
+    return np.where(x == MISSING, x, passed.sum(axis=2))
+
+
+def _ordinal(step: Step, x: DoubleArray, categories: DoubleArray) -> DoubleArray:
+    equal = x[:, :, None] == categories
+    return np.where(equal.any(axis=2), equal.argmax(axis=2), step.number("unknown"))
+
+
+def _cyclic(step: Step, x: DoubleArray) -> DoubleArray:
+    period = step.number("period")
+    angle = np.fmod(x, period) / period * 2 * np.pi
+    return _flat(np.where((x == MISSING)[:, :, None], 0, np.stack([np.sin(angle), np.cos(angle)], axis=2)))
+
+
 def divide(x: DoubleArray, by: DoubleArray) -> DoubleArray:
     """Quotients; 0 where the divisor is not positive."""
     quotients: DoubleArray = np.divide(x, by, out=np.zeros_like(x), where=~(by <= 0))
@@ -268,4 +317,11 @@ _OF_ROWS: Mapping[str, Callable[[Step, Inputs, Tensors], DoubleArray]] = {
         axis=0,
     ),
     "lookup": _lookup,
+    "standardize": _in_float64(_standardize),
+    "fill_missing": _in_float64(_fill_missing),
+    "quantile": _in_float64(_quantile),
+    "bucketize": _in_float64(_bucketize),
+    "ordinal": _in_float64(_ordinal),
+    "one_hot": _in_float64(lambda step, x, channels, categories: x[:, channels.astype(int)] == categories),
+    "cyclic": _in_float64(_cyclic),
 }
