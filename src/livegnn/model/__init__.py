@@ -9,6 +9,7 @@ import livegnn.lazy_names as lazy_names
 import livegnn.model.entry_points as entry_points
 from livegnn.network import Degree, EdgeInput, Function, Input, Model, Propagate, Step
 from livegnn.network.model import ENTRY_POINTS
+from livegnn.network.transforms import Transforms
 
 if TYPE_CHECKING:
     from livegnn.importers.explanation import ImportExplanation as ImportExplanation
@@ -37,6 +38,7 @@ __all__ = [
     "Propagate",
     "Proposer",
     "Step",
+    "Transforms",
     "VerificationReport",
     "explain_exported",
     "explain_import",

@@ -16,8 +16,10 @@ from livegnn.network.entry_points import Registered
 from livegnn.network.hops import check_query, num_hops
 from livegnn.network.operators import check_values
 from livegnn.network.propagation import Degree, Propagate
+from livegnn.network.raw_inputs import put_in_front
 from livegnn.network.softmax import exponentiate_on_edges
 from livegnn.network.steps import EdgeInput, Function, Input, Step, check_step, describe
+from livegnn.network.transforms import Transforms
 from livegnn.query import Query
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, FloatArray, NodeType
 from livegnn.wording import format_count, format_edge_type, never_raises
@@ -154,6 +156,11 @@ class Model:
         """The model with the sampling query that it was trained with. Raises `ModelError` if their numbers of
         hops differ, or the query begins at nodes of another type than the prediction's."""
         return replace(self, query=query)
+
+    def with_transforms(self, transforms: Transforms | Mapping[str, Transforms]) -> "Model":
+        """The model on raw columns; its first steps transform them. transforms: of the only input, or by the
+        name of the input. Raises `ModelError` if they do not make the columns that the model reads."""
+        return replace(self, **vars(put_in_front(self, transforms)))
 
     @cached_property
     def digest(self) -> str:
