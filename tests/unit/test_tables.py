@@ -14,6 +14,7 @@ import pytest
 import livegnn as lg
 from livegnn.errors import InputError, UnknownNodeError, UnknownTypeError
 from livegnn.tables import EdgeRows, NodeRows, TableMapping, TableReader
+from livegnn.texts import text_code
 
 BUYS = ("user", "buys", "item")
 SCHEMA = lg.Schema(
@@ -119,7 +120,7 @@ def test_a_graph_of_tables_needs_a_mapping_of_each() -> None:
         (lambda: NodeRows("id", nulls={"b": 1}), r"nulls must name columns of its entry, id, got 'b'"),
         (
             lambda: NodeRows("id", x="a", nulls={"a": "0"}),
-            r"nulls of 'a' must be \"skip\" or a finite number",
+            r"nulls of 'a' must be \"skip\", \"keep\" or a finite number",
         ),
         (lambda: NodeRows("id", nulls={"id": None}), r"\"skip\" or a finite number or text, got None"),
         (lambda: NodeRows("id", removes="no"), r"removes must be True or False, got 'no'"),  # type: ignore[arg-type]
@@ -324,3 +325,67 @@ def test_a_condition_on_a_column_of_another_kind_is_refused(column: pa.Array, wa
     reader = TableReader(TableMapping([NodeRows("id", where={"c": wanted})]), lg.Schema())
     with pytest.raises(InputError, match=r"nodes\[0\]: where of column 'c': expected values that"):
         reader.events(pa.table({"id": [0], "c": column}))
+
+
+def test_missing_features_are_kept_and_texts_become_codes() -> None:
+    """Of columns of each kind, and of lists."""
+    table = pa.table(
+        {
+            "id": [1, 2, 3],
+            "age": pa.array([1.5, None, 3]),
+            "paid": pa.array([None, True, False]),
+            "country": pa.array(["DE", None, "日本"]).dictionary_encode(),
+        }
+    )
+    rows = NodeRows(
+        "id",
+        x=["age", "paid", "country"],
+        nulls={"age": "keep", "paid": "keep", "country": "keep"},
+        texts=["country"],
+    )
+    graph = lg.Graph.from_tables(
+        lg.Schema({"user": 3}, {}), {"users": table}, {"users": TableMapping([rows])}
+    )
+    expected = [[1.5, lg.MISSING, text_code("DE")], [lg.MISSING, 1, lg.MISSING], [3, 0, text_code("日本")]]
+    np.testing.assert_array_equal(graph.features([1, 2, 3]), np.array(expected, np.float32))
+    filled = NodeRows("id", x=["country"], nulls={"country": "none"}, texts="country")
+    graph = lg.Graph.from_tables(
+        lg.Schema({"user": 1}, {}), {"users": table}, {"users": TableMapping([filled])}
+    )
+    assert graph.features([2])[0, 0] == text_code("none")
+    lists = pa.table({"id": [1, 2], "x": pa.array([[1.0, 2.0], None])})
+    kept = TableMapping([NodeRows("id", x="x", nulls={"x": "keep"})])
+    graph = lg.Graph.from_tables(lg.Schema({"user": 2}, {}), {"users": lists}, {"users": kept})
+    np.testing.assert_array_equal(graph.features([2]), np.array([[lg.MISSING, lg.MISSING]], np.float32))
+
+
+def test_codes_of_texts_are_the_same_in_every_release() -> None:
+    assert [text_code(text) for text in ("", "DE", "FR", "日本")] == [13551594, 13257243, 10255556, 5027684]
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: NodeRows("id", x=["a"], texts=["b"]), r"texts must be columns of the features, a, got 'b'"),
+        (lambda: NodeRows("id", texts=["b"]), r"the features, none, got 'b'"),
+        (lambda: NodeRows("id", nulls={"id": "keep"}, x="a"), None),  # an id
+        (
+            lambda: NodeRows("id", x=["a"], texts=["a"], nulls={"a": 3}),
+            r"nulls of 'a' must be \"skip\", \"keep\" or text, got 3",
+        ),
+        (lambda: EdgeRows("a", "b", weight="c", nulls={"c": "keep"}), r"\"skip\" or a finite number, got"),
+    ],
+)
+def test_rules_for_texts_and_missing_numbers_are_checked(make: Any, says: str | None) -> None:
+    if says is None:
+        assert make().nulls == {"id": "keep"}  # a text like any other
+        return
+    with pytest.raises(InputError, match=says):
+        make()
+
+
+def test_texts_must_be_text() -> None:
+    mapping = TableMapping([NodeRows("id", x=["a"], texts=["a"])])
+    reader = TableReader(mapping, lg.Schema({"user": 1}, {}), "users")
+    with pytest.raises(InputError, match=r"users, nodes\[0\]: column 'a': expected text, got int64"):
+        reader.events(pa.table({"id": [1], "a": [2]}))

@@ -14,7 +14,8 @@ from livegnn.events import Events
 from livegnn.graph import Growth, Schema
 from livegnn.runtime import Runtime
 from livegnn.tables import EdgeRows, NodeRows, TableMapping, check_mappings
-from livegnn.types import JSON
+from livegnn.tables.mapping import KEEP
+from livegnn.types import JSON, MISSING
 
 if TYPE_CHECKING:
     from livegnn.log.kafka import KafkaLog
@@ -158,6 +159,8 @@ def _check_names(place: str, given: Sequence[str], known: JSON, schema: Schema, 
 
 def _value_of(place: str, column: str, rows: NodeRows) -> float:
     value = rows.nulls.get(column)
+    if value == KEEP:
+        return MISSING
     if type(value) not in (int, float):
         raise InputError(
             f"{place}: the new column {column!r} must have a value for nodes that have none, got none: write "

@@ -1,6 +1,6 @@
 """Columns of a table as ids, weights, times, keys and features; errors name the row of a wrong value."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple, cast
 
 import numpy as np
@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from livegnn.arguments import LONGEST_TEXT
 from livegnn.errors import InputError
 from livegnn.tables.times import to_seconds
-from livegnn.types import DoubleArray, FloatArray, IntArray, Keys
+from livegnn.texts import text_code
+from livegnn.types import MISSING, DoubleArray, FloatArray, IntArray, Keys
 from livegnn.wording import quoted
 
 UUID: Final = pa.binary(16)
@@ -101,6 +102,8 @@ def expected_of(role: str, kind: pa.DataType, *, text_ids: bool) -> str | None:
             fits, expected = _is_whole(kind), "integers (ids that are text need a schema with text_ids)"
     elif role == "key":
         fits, expected = _is_whole(kind), "integers"
+    elif role == "text":
+        fits, expected = is_text(kind), "text"
     elif role == "time":
         stamped = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
         fits, expected = (
@@ -214,11 +217,21 @@ def to_times(column: Column, unit: str | None) -> DoubleArray:
     return to_seconds(column.values, unit or "s", column.refuse)
 
 
-def to_matrix(columns: Sequence[Column], width: int) -> FloatArray:
-    """Features [rows, width], of one column of lists or of `width` columns of numbers."""
+def to_codes(column: Column) -> FloatArray:
+    """The codes of texts; `MISSING` for a null."""
+    values = column.values.cast(pa.large_string()).dictionary_encode()
+    codes = np.array([text_code(one) for one in values.dictionary.to_pylist()], dtype=np.float32)
+    places = values.indices.fill_null(len(codes)).to_numpy(zero_copy_only=False)
+    return cast("FloatArray", np.append(codes, np.float32(MISSING))[places])
+
+
+def to_matrix(columns: Sequence[Column], width: int, codes: Collection[str] = ()) -> FloatArray:
+    """Features [rows, width], of one column of lists or of `width` columns of numbers. codes: the names of
+    columns of text."""
     if len(columns) == 1 and is_list(columns[0].values.type):
         return _lists(columns[0], width)
-    return np.ascontiguousarray(np.stack([to_numbers(one) for one in columns], axis=1))
+    read = [to_codes(one) if one.name in codes else to_numbers(one) for one in columns]
+    return np.ascontiguousarray(np.stack(read, axis=1))
 
 
 def _lists(column: Column, width: int) -> FloatArray:

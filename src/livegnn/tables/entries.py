@@ -26,11 +26,13 @@ class Entry(NamedTuple):
             if (name := getattr(self.rows, field, None)) is not None:
                 yield name, role
         for name in self.rows.features:
-            yield name, self.feature_role
+            yield name, self.role_of(name)
 
-    @property
-    def feature_role(self) -> str:
-        """Whether features are columns of numbers or, as where one has another width than 1, of lists."""
+    def role_of(self, feature: str) -> str:
+        """Whether a column of the features has texts, numbers or, as where one has another width than 1,
+        lists."""
+        if feature in self.rows.codes:
+            return "text"
         return "lists" if len(self.rows.features) == 1 and self.width != 1 else "features"
 
 

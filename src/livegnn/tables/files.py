@@ -219,6 +219,7 @@ def _kinds(reader: TableReader) -> dict[str, pa.DataType]:
         "time": pa.string(),
         "number": pa.float64(),
         "features": pa.float64(),
+        "text": pa.string(),
     }
     for wanted, kind in of_role.items():
         for entry in reader.entries:
@@ -239,6 +240,9 @@ def digest_of(path: Path, mapping: TableMapping, name: str) -> str:
     said: tuple[object, ...] = (name, mapping) if mapping.csv is None else (name, mapping, mapping.csv)
     if any(one.time is not None for one in mapping.nodes):
         said = (*said, [(one.time, one.time_unit) for one in mapping.nodes])
+    codes = [sorted(one.codes) for one in mapping.nodes] + [sorted(one.codes) for one in mapping.edges]
+    if any(codes):
+        said = (*said, codes)
     digest = hashlib.blake2b(repr(said).encode(), digest_size=16)
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: digest).hexdigest()

@@ -14,6 +14,7 @@ from livegnn.wording import kind_of, quoted
 
 TimeUnit: TypeAlias = Literal["ns", "us", "ms", "s", "min", "h", "D"]
 SKIP: Final = "skip"
+KEEP: Final = "keep"
 ColumnNames: TypeAlias = "str | Sequence[str] | None"
 
 
@@ -25,9 +26,11 @@ class NodeRows:
     it the features are not changed, and those of a new node are zeros. time: the column of their time, of a
     type whose features have times; time_unit: as of `EdgeRows`. where: conditions that a row must
     meet, by column: a value, a list of values, or `at_least`, `at_most` and `not_null`. nulls: by column,
-    "skip" (a row with a null there gives no node) or a value in place of the null; a null in another column
-    is an error. removes: whether the node is removed when its row is deleted or no longer names it. unique:
-    whether each row of a table gives another node; by default if `removes`.
+    "skip" (a row with a null there gives no node), a value in place of the null or, of a feature, "keep": it
+    is `livegnn.MISSING`, which a model replaces; a null in another column is an error. texts: those of `x`
+    that are texts: the features are their codes (`livegnn.texts.text_code`). removes: whether the node is
+    removed when its row is deleted or no longer names it. unique: whether each row of a table gives another
+    node; by default if `removes`.
     """
 
     id: str
@@ -39,6 +42,7 @@ class NodeRows:
     unique: bool | None = field(default=None, repr=False)  # how a table is checked, not what its rows mean
     time: str | None = field(default=None, repr=False)  # the digests of loaded files have no place for these
     time_unit: TimeUnit | None = field(default=None, repr=False)
+    texts: ColumnNames = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         _check_name(self.id, "id")
@@ -71,6 +75,11 @@ class NodeRows:
         return _names(self.x, "x")
 
     @property
+    def codes(self) -> frozenset[str]:
+        """The columns of the features that are codes of texts."""
+        return frozenset(_names(self.texts, "texts"))
+
+    @property
     def conditions(self) -> tuple[Condition, ...]:
         """`where`, read."""
         return parse_conditions(self.where)
@@ -82,9 +91,9 @@ class EdgeRows:
 
     src, dst: the columns of its ends. weight, time, key, edge_attr: columns as of `Events.add_edges`;
     edge_attr is one column of lists, or columns of one number each. time_unit: the unit of a time that is a
-    number; all times become seconds since 1970. where, nulls: as of `NodeRows`. removes: whether the edge is
-    removed when its row is deleted or no longer names it. unique: whether each row of a table gives another
-    edge; by default if there is a `key`.
+    number; all times become seconds since 1970. where, nulls, texts: as of `NodeRows`. removes: whether the
+    edge is removed when its row is deleted or no longer names it. unique: whether each row of a table gives
+    another edge; by default if there is a `key`.
     """
 
     src: str
@@ -99,6 +108,7 @@ class EdgeRows:
     nulls: Mapping[str, object] = field(default_factory=dict)
     removes: bool = True
     unique: bool | None = field(default=None, repr=False)  # how a table is checked, not what its rows mean
+    texts: ColumnNames = field(default=None, repr=False)  # the digests of loaded files have no place for it
 
     def __post_init__(self) -> None:
         for name in ("src", "dst"):
@@ -130,6 +140,11 @@ class EdgeRows:
     def features(self) -> tuple[str, ...]:
         """The columns of the features."""
         return _names(self.edge_attr, "edge_attr")
+
+    @property
+    def codes(self) -> frozenset[str]:
+        """The columns of the features that are codes of texts."""
+        return frozenset(_names(self.texts, "texts"))
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -205,6 +220,12 @@ def _check_entry(entry: NodeRows | EdgeRows, features: tuple[str, ...]) -> None:
         object.__setattr__(entry, "unique", check_bool(entry.unique, "unique"))
     if len(set(features)) < len(features):
         raise InputError(f"the columns of features must be different ones, got {quoted(list(features))}")
+    unknown = [name for name in _names(entry.texts, "texts") if name not in features]
+    if unknown:
+        raise InputError(
+            f"texts must be columns of the features, {', '.join(features) or 'none'}, got "
+            f"{quoted(unknown[0])}"
+        )
     parse_conditions(entry.where)
     if not isinstance(entry.nulls, Mapping):
         raise InputError(
@@ -216,12 +237,16 @@ def _check_entry(entry: NodeRows | EdgeRows, features: tuple[str, ...]) -> None:
             raise InputError(
                 f"nulls must name columns of its entry, {', '.join(known)}, got {quoted(column)}"
             )
-        _check_rule(column, rule, is_id=column in entry.keys)
+        is_text = column in entry.keys or column in _names(entry.texts, "texts")
+        _check_rule(column, rule, is_feature=column in features, is_text=is_text)
 
 
-def _check_rule(column: str, rule: object, *, is_id: bool) -> None:
+def _check_rule(column: str, rule: object, *, is_feature: bool, is_text: bool) -> None:
     number = type(rule) in (int, float) and abs(cast("float", rule)) < float("inf")
-    if rule == SKIP or number or (is_id and isinstance(rule, str) and rule):
+    if rule == SKIP or (rule == KEEP and is_feature) or (is_text and isinstance(rule, str) and rule):
         return
-    or_text = " or text" if is_id else ""
-    raise InputError(f'nulls of {column!r} must be "skip" or a finite number{or_text}, got {quoted(rule)}')
+    if number and not (is_feature and is_text):
+        return
+    kinds = '"skip", "keep"' if is_feature else '"skip"'
+    values = "text" if is_feature and is_text else "a finite number or text" if is_text else "a finite number"
+    raise InputError(f"nulls of {column!r} must be {kinds} or {values}, got {quoted(rule)}")

@@ -28,9 +28,10 @@ from livegnn.tables.columns import (
 from livegnn.tables.conditions import check_condition, meets
 from livegnn.tables.entries import Entry, fit_entries
 from livegnn.tables.given import Given, in_order, without_repetitions
-from livegnn.tables.mapping import SKIP, EdgeRows, NodeRows, TableMapping
+from livegnn.tables.mapping import KEEP, SKIP, EdgeRows, NodeRows, TableMapping
 from livegnn.tables.repetitions import WholeTable
 from livegnn.tables.streams import ROWS_AT_ONCE, open_stream, read_parts
+from livegnn.types import MISSING
 
 
 class TableReader:
@@ -258,7 +259,8 @@ class _Reading:
             return None
         if not len(self._rows):
             return np.empty((0, self._entry.width), dtype=np.float32)
-        return to_matrix([self._column(name, self._entry.feature_role) for name in names], self._entry.width)
+        columns = [self._column(name, self._entry.role_of(name)) for name in names]
+        return to_matrix(columns, self._entry.width, self._entry.rows.codes)
 
 
 def _chosen(
@@ -285,6 +287,9 @@ def _filled(column: Column, rule: object, role: str, width: int) -> pa.Array:
     """The values with `rule` in place of nulls."""
     values = column.values
     kind = values.type
+    if role == "text":
+        return values if rule == KEEP else values.cast(pa.large_string()).fill_null(str(rule))
+    rule = MISSING if rule == KEEP else rule
     if pa.types.is_null(kind):
         return pa.array([[rule] * width if role == "lists" else rule] * len(values))
     try:

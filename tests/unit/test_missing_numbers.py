@@ -1,0 +1,86 @@
+"""The columns in which no number may be missing, of a model and of the mappings that keep missing ones."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from livegnn import EdgeRows, InputError, NodeRows, TableMapping
+from livegnn.deployment.missing_numbers import refuse_unreplaced
+from livegnn.model import Model, Step
+from livegnn.model.transforms import (
+    Branches,
+    Bucket,
+    Cyclic,
+    Fill,
+    Indicate,
+    Log,
+    OneHot,
+    Ordinal,
+    Quantile,
+    Standardize,
+    Transforms,
+)
+from livegnn.network.raw_inputs import needs_every_number
+from raw_columns import identity, sage
+
+
+@pytest.mark.parametrize(
+    ("kinds", "needed"),
+    [
+        ((Standardize((0, 0), (1, 1)),), (0, 1)),
+        ((Fill((1, 2)),), ()),
+        ((Fill((1, 2), -1),), (0, 1)),
+        ((Fill((1, 2)), Log(), Standardize((0, 0), (1, 1))), ()),
+        ((Log(), Standardize((0, 0), (1, 1))), (0, 1)),
+        ((OneHot(((1,), (2, math.nan))),), ()),
+        ((Ordinal(((1,), (2,))),), ()),
+        ((Cyclic(24.0),), ()),
+        ((Quantile(((0, 1), (0, 1))),), (0, 1)),
+        ((Bucket(((0, 1), (0,))),), (0, 1)),
+        ((Bucket(((0, 1), (0,))), OneHot(((0, 1, 2), (0, 1)))), ()),
+        ((Branches((((1,), (Fill((0,)),)), ((0,), ()))),), (0,)),
+        ((Branches((((1, 0), (Fill((0, 0)),)), ((1,), ()), ((0,), (Indicate((0,)),)))),), (1,)),
+    ],
+)
+def test_a_model_needs_every_number_of_some_columns(kinds, needed) -> None:
+    """Those that its transforms do not replace: the steps tell the same."""
+    transforms = Transforms(("a", "b"), kinds)
+    assert transforms.replaced == tuple(name for at, name in enumerate("ab") if at not in needed)
+    for model in (identity(transforms.width), sage(transforms.width)):
+        assert needs_every_number(model.with_transforms(transforms)) == {"x": needed}
+
+
+def test_steps_that_hand_numbers_on_are_followed() -> None:
+    model = Model(
+        sage(2).inputs,
+        (
+            Step("slice", ("x",), "a", attrs={"start": 1, "stop": 2}),
+            Step("fill_missing", ("a",), "b", {"values": "zero"}),
+            Step("relu", ("b",), "y"),
+        ),
+        {"zero": np.zeros(1, np.float32)},
+        "y",
+        ("x", "y"),
+    )
+    assert needs_every_number(model) == {"x": ()}
+
+
+def test_mappings_keep_missing_numbers_only_for_a_model_that_replaces_them() -> None:
+    model = sage(2).with_transforms(Transforms(("a", "b"), (Branches((((0,), (Fill((0,)),)), ((1,), ()))),)))
+
+    def tables(x, **nulls) -> dict[str, TableMapping]:
+        users = TableMapping([NodeRows("id", x=x, nulls=nulls)])
+        return {"users": users, "edges": TableMapping(edges=[EdgeRows("a", "b")])}
+
+    refuse_unreplaced(model, tables(["age", "score"], age="keep", score=0))
+    refuse_unreplaced(model, {"users": TableMapping([NodeRows("id", "other", x=["p"], nulls={"p": "keep"})])})
+    with pytest.raises(
+        InputError,
+        match=r"\[tables.users\]: nulls of 'score' must not be 'keep', as the model reads column 1",
+    ):
+        refuse_unreplaced(model, tables(["age", "score"], age="keep", score="keep"))
+    with pytest.raises(InputError, match="nulls of 'lists' must not be 'keep'"):
+        refuse_unreplaced(model, tables("lists", lists="keep"))
