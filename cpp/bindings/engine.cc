@@ -18,6 +18,7 @@
 #include "bindings/module.h"
 #include "bindings/prediction_work.h"
 #include "bindings/row_call.h"
+#include "inference/batch_reach.h"
 #include "json/few_rows.h"
 
 namespace livegnn::bindings {
@@ -147,6 +148,11 @@ void bind_batches(nb::class_<Engine>& engine) {
            })
       .def(
           "new_prepared", [](const Engine& self) { return self.new_prepared(); }, nb::keep_alive<0, 1>())
+      .def("reach",
+           [](const Engine& self, const Delta& delta) {
+             const BatchReach reach = as_writer([&] { return reach_of(self.graph(), self.program(), delta); });
+             return nb::make_tuple(reach.predictions, reach.rows, reach.edges);
+           })
       .def("be_lazy", &Engine::be_lazy)
       .def("retire", &Engine::retire)
       .def("settle", [](Engine& self) { as_writer([&] { self.settle(); }); })

@@ -23,6 +23,11 @@ struct DirectedChange {
   uint64_t order() const { return (uint64_t{source} << 32) | key; }  // sorts the changes of one target
 };
 
+// Whether a changed edge sends the same message as before, if messages are rows of sources, `weighted` or not.
+inline bool same_messages(const DirectedChange& change, bool weighted) {
+  return change.had && change.has && (!weighted || change.old_weight == change.new_weight);
+}
+
 // What a batch changes in an edge type, sorted by target, source and key; undirected edges appear in both directions.
 // `zeros`: the features of edges that had none.
 void direct_changes(const Graph& graph, const Delta& delta, size_t edge_type, const float* zeros,

@@ -23,10 +23,6 @@ namespace {
 // settle after a fixed number of changes.
 constexpr size_t kMostOfGraph = 16, kMostOfSmallGraph = 1024;
 
-bool same_messages(const DirectedChange& change, bool weighted) {
-  return change.had && change.has && (!weighted || change.old_weight == change.new_weight);
-}
-
 }  // namespace
 
 // -- structure and sizes

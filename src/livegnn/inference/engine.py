@@ -15,13 +15,14 @@ from livegnn.errors import InputError, UnknownNodeError
 from livegnn.events import Events
 from livegnn.graph import Graph, GraphDelta, Transaction
 from livegnn.graph.writer import Measurement
+from livegnn.inference.cost import RECENT, Costing, RecentBatch
 from livegnn.inference.edge_scoring import EdgePredictor
 from livegnn.inference.engine_state import restore, save, take
 from livegnn.inference.history import History
 from livegnn.inference.native_engine import NativeEngine, check_pair, missing_engine, narrowed, refuse_lost
 from livegnn.inference.options import EngineOptions, EngineSettings, choose_options
 from livegnn.inference.scrub import Scrubbed, scrub, scrub_all
-from livegnn.inference.update import QueryWork, Update, Work
+from livegnn.inference.update import QueryWork, Update
 from livegnn.inference.what_if import WhatIf
 from livegnn.network import Model
 from livegnn.oracle.exactness import Verification, judge
@@ -40,7 +41,7 @@ _Read = TypeVar("_Read")
 _SAMPLE = "sample, a number of nodes,"
 
 
-class Engine(EdgePredictor):
+class Engine(Costing, EdgePredictor):
     """Keeps the embeddings of `model` on `graph` exact while batches of events are applied to the graph.
 
     options: an `EngineOptions`; its fields may also be given one by one, as keywords.
@@ -82,6 +83,8 @@ class Engine(EdgePredictor):
         self._lazy = False
         self._subscribers: list[Callable[[Update], None]] = []
         self._last_work = (0, 0, 0, 0)
+        self._recent: list[RecentBatch | None] = [None] * RECENT
+        self._turn = 0
         self._memory = Measurement(graph.writer)
         self._history: History | None = None
         _core.holding(graph.writer, _core.settled, self._begin, self._leave, state)
@@ -203,11 +206,6 @@ class Engine(EdgePredictor):
             raise InputError("expected a batch that was applied to the engine's graph, got another")
         return update
 
-    @property
-    def last_work(self) -> Work:
-        """The work that the last batch caused."""
-        return Work(*self._last_work)
-
     def subscribe(self, callback: Callable[[Update], None]) -> Callable[[], None]:
         """Calls `callback` after each batch that changed a prediction, in order; returns a function that
         unsubscribes it.
@@ -241,12 +239,15 @@ class Engine(EdgePredictor):
 
     def commit(self, change: GraphDelta) -> Update:
         changed, marked, self._last_work = self.core.view.outcome()
+        seconds = time.perf_counter() - self.graph.core.batch_began
+        self._turn = (self._turn + 1) % RECENT
+        self._recent[self._turn] = (self._last_work, seconds)
         update = Update(
             self.graph,
             changed,
             seq=change.seq,
             affected=self._last_work[0],
-            seconds=time.perf_counter() - self.graph.core.batch_began,
+            seconds=seconds,
             exact=not marked,
             late_features=change.native.late_features,
         )
