@@ -22,8 +22,8 @@ RecentBatch = tuple[tuple[int, int, int, int], float]
 
 @dataclass(frozen=True)
 class Cost:
-    """The work that a batch would cause at most. Rows that keep their bits are only found by computing them, so a
-    batch may do less.
+    """The work that a batch would cause at most. Rows that keep their bits are only found by computing them,
+    so a batch may do less.
 
     predictions: nodes whose first output may change. rows: rows that may be computed again, of all values
     of the model. edges: messages along edges, once for each propagation. seconds: an estimate, from the

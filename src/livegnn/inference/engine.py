@@ -199,8 +199,7 @@ class Engine(Costing, EdgePredictor):
         return update if isinstance(update, Update) else self.update_of(change)
 
     def update_of(self, change: GraphDelta) -> Update:
-        """The effect of a committed batch on this engine's predictions. Raises `InputError` if the batch was
-        not applied to the engine's graph."""
+        """The effect of a committed batch on predictions. Raises `InputError` if it was of another graph."""
         update = change.update_of(self)
         if not isinstance(update, Update):
             raise InputError("expected a batch that was applied to the engine's graph, got another")
