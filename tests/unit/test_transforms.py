@@ -7,8 +7,9 @@ import re
 
 import numpy as np
 import pytest
+from memory_snapshot import MemorySnapshot, MemorySource
 
-from livegnn import MISSING, Engine, Events, Graph, InputError, ModelError
+from livegnn import MISSING, Engine, EngineOptions, Events, Graph, InputError, ModelError
 from livegnn.graph import EdgeSchema, Schema
 from livegnn.model import EdgeInput, Input, Model, Propagate, Step
 from livegnn.model.transforms import (
@@ -25,6 +26,7 @@ from livegnn.model.transforms import (
     Standardize,
     Transforms,
 )
+from livegnn.remote.predictor import SnapshotPredictor
 from raw_columns import as_raw, assert_near, computed_by_engine, identity, sage
 
 NAN = math.nan
@@ -121,6 +123,41 @@ def test_a_model_on_raw_columns_predicts_what_it_predicts_on_transformed_ones() 
     np.testing.assert_array_equal(raw.features(changed), as_raw(new))
     assert raw_model.layers[0] == "x"
     assert raw_model.width("x") == 3
+
+
+CLOCK = Transforms(
+    ("amount", "hour"),
+    (Branches((((0,), (Fill((20.0,)), Log(), Standardize((3.0,), (1.5,)))), ((1,), (Cyclic(24.0),)))),),
+)
+
+
+def test_every_way_to_predict_transforms_the_same_raw_columns() -> None:
+    """On demand, with fewer kept rows, in what-if questions and from a snapshot."""
+    rng = np.random.default_rng(2)
+
+    def rows(count: int) -> np.ndarray:
+        amount = np.where(rng.random(count) < 0.3, MISSING, rng.exponential(50, count))
+        return np.stack([amount, rng.uniform(0, 24, count)], axis=1).astype(np.float32)
+
+    first, edges, ids = rows(20), rng.integers(0, 20, (2, 40)), np.arange(20)
+    model = sage(CLOCK.width)
+    changes = Events().set_features([3, 4], rows(2)).add_edges([1], [4])
+    graphs = [Graph.from_edges(*edges, x=first, parallel="last") for _ in range(3)]
+    raw = model.with_transforms(CLOCK)
+    engines = [
+        Engine(graphs[0], raw),
+        Engine(graphs[1], raw, EngineOptions(mode="lazy")),
+        Engine(graphs[2], raw, EngineOptions(keep="aggregates")),
+    ]
+    supposed = engines[0].what_if(changes).predict(ids)
+    for engine in engines:
+        engine.apply(changes)
+    plain = Graph.from_edges(*edges, x=CLOCK(first), parallel="last")
+    plain.apply(Events().set_features([3, 4], CLOCK(graphs[0].features([3, 4]))).add_edges([1], [4]))
+    expected = Engine(plain, model).predict(ids)
+    snapshot = SnapshotPredictor(MemorySource(MemorySnapshot(graphs[0])), raw)
+    for found in (supposed, snapshot.predict(ids), *(engine.predict(ids) for engine in engines)):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_model_with_transforms_has_a_file_and_a_digest(tmp_path) -> None:

@@ -127,9 +127,10 @@ def _affine(mean: Any, scale: Any, channels: int) -> Kinds:
 def _function(fitted: Any, columns: Columns) -> Kinds:
     known = [kinds for function, kinds in _FUNCTIONS.items() if fitted.func is function]
     if not known or fitted.kw_args:
+        name = getattr(fitted.func, "__name__", show(fitted.func))
         raise ModelError(
-            f"cannot read a FunctionTransformer of {show(fitted.func)}, only of numpy.log1p and numpy.log "
-            "without arguments: a model holds no code"
+            f"cannot read a FunctionTransformer of {name}, only of numpy.log1p and numpy.log without "
+            "arguments: a model holds no code"
         )
     return known[0]
 
