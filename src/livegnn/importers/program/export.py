@@ -21,7 +21,14 @@ from livegnn.importers.expressions.expressions import Atom, kind_of
 from livegnn.importers.program.copying import copy_module
 from livegnn.importers.program.decompositions import decompose
 from livegnn.importers.program.failures import ADVICE, CallFails, explain_failure, refuse_assertions
-from livegnn.importers.program.tracing import NODES, catching_tests, counting_nodes, running_hooks, tracing
+from livegnn.importers.program.tracing import (
+    NODES,
+    catching_tests,
+    counting_nodes,
+    keeping_symbols,
+    running_hooks,
+    tracing,
+)
 
 _LOCK = threading.Lock()
 """Held while tracing, which temporarily replaces functions of torch and PyG."""
@@ -169,7 +176,7 @@ def export_module(module: nn.Module, call: MethodCall) -> Exported:
         tensors, shapes = _examples(flat.given)
         try:
             with running_hooks(flat), catching_tests() as tests:
-                program = export(flat.eval(), tuple(tensors), dynamic_shapes=(tuple(shapes),), strict=False)
+                program = _export(flat.eval(), tensors, shapes, tests)
             refuse_assertions(program, name)
             _refuse_conditions(program, flat.given)
             if tests:
@@ -187,6 +194,31 @@ def export_module(module: nn.Module, call: MethodCall) -> Exported:
                 raise CallFails(f"{called}: {explain_failure(own, module)}") from own
             raise ModelError(f"{name} cannot be traced: {explain_failure(error, module)}") from error
     return Exported(program, graph, flat.given, name)
+
+
+def _export(
+    flat: _Flat, tensors: Sequence[torch.Tensor], shapes: Sequence[dict[int, Dim]], tests: list[str]
+) -> ExportedProgram:
+    """Traces it; once more with symbols in place of whole numbers that are taken out of tensors.
+
+    tests: those of `catching_tests`; they begin again with the second trace.
+    """
+
+    def trace() -> ExportedProgram:
+        return export(flat, tuple(tensors), dynamic_shapes=(tuple(shapes),), strict=False)
+
+    try:
+        return trace()
+    except Exception as error:
+        if "Could not extract specialized integer" not in str(error):
+            raise
+        before, tests[:] = list(tests), []
+        with keeping_symbols(flat.module):
+            try:
+                return trace()
+            except Exception:
+                tests[:] = before
+                raise error from None
 
 
 def _own_failure(flat: _Flat, tensors: Sequence[torch.Tensor]) -> Exception | None:

@@ -189,6 +189,43 @@ def counting_nodes() -> Iterator[None]:
         yield
 
 
+class _OfNumbers(type):
+    """The class of `_Whole`, which is as good as `int` in tests of types."""
+
+    def __instancecheck__(cls, one: object) -> bool:
+        return isinstance(one, int)
+
+    def __subclasscheck__(cls, one: type) -> bool:
+        return issubclass(one, int)
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        number = args[0].item() if args and isinstance(args[0], torch.Tensor) else None
+        if not isinstance(number, torch.SymInt):
+            return int(*args, **kwargs)
+        torch._check(number >= 1)  # else sizes made of it are compared with 1
+        return number
+
+
+class _Whole(metaclass=_OfNumbers):
+    """In place of `int`: a number out of a tensor stays a symbol, as in ``int(edge_index.max()) + 1``."""
+
+
+@contextmanager
+def keeping_symbols(module: nn.Module) -> Iterator[None]:
+    """Makes ``int`` keep symbols in the files of a module's classes, and in PyG's that count nodes."""
+    named = {type(part).__module__ for part in module.modules()}
+    named |= {"torch_geometric.utils._scatter", "torch_geometric.utils.num_nodes"}
+    files = [vars(sys.modules[name]) for name in named if name in sys.modules]
+    files = [names for names in files if "int" not in names]
+    for names in files:
+        names["int"] = _Whole
+    try:
+        yield
+    finally:
+        for names in files:
+            names.pop("int", None)
+
+
 def _hetero_linear(self: HeteroLinear, x: torch.Tensor, type_vec: torch.Tensor) -> torch.Tensor:
     result = torch.einsum("ni,nio->no", x, self.weight[type_vec])
     return result if self.bias is None else result + self.bias[type_vec]

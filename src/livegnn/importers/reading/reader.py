@@ -11,7 +11,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from livegnn.errors import ModelError
-from livegnn.importers.expressions.expressions import Expression, Expressions, Origin, kind_of
+from livegnn.importers.expressions.expressions import Atom, Expression, Expressions, Origin, kind_of, walk
 from livegnn.importers.program.export import Exported, Given, symbolic
 from livegnn.importers.program.failures import code_lines, way_out, where
 from livegnn.importers.program.in_place import is_tensor
@@ -80,6 +80,7 @@ class _Reading:
         self.specs = dict(zip(inputs, signature.input_specs, strict=True))
         self.results = [spec.kind for spec in signature.output_specs]
         self.tensors = {**exported.program.state_dict, **exported.program.constants}
+        self.last: dict[fx.Node, Atom] = {}
         self.reads: dict[str, Expression] = {}
         self.layers: list[str] = []
         self.names = name_results(exported.program.call_spec.out_spec)
@@ -118,8 +119,16 @@ class _Reading:
             self.read[node] = several[node.args[1]]
             return
         if isinstance(expected, torch.SymInt | torch.SymBool | torch.SymFloat | int | bool):
+            last = next((self.last[one] for one in node.all_input_nodes if one in self.last), None)
+            if last is not None and name in ("item", "_local_scalar_dense"):
+                self.values.name_last(expected, ((last, self.values.everything),))
             self.read[node] = expected
             return
+        if name in ("max", "amax") and node.users and all(map(_is_item, node.users)):
+            last = self._nodes_of(node.args)
+            if last is not None:
+                self.last[node], self.read[node] = last, None
+                return
         function = OPERATORS.get(name)
         if function is None:
             known_as = name if str(node.target).startswith("aten.") else str(node.target)
@@ -146,6 +155,16 @@ class _Reading:
             self._check(self.read[node], expected, name)
             self.read[node] = self.precision.note(traced, self.read[node], self.read, apply)
         self._note_layer(node)
+
+    def _nodes_of(self, args: Sequence[object]) -> Atom | None:
+        """The nodes whose places a largest number is taken of, over all rows; else None."""
+        value = self.read.get(args[0]) if isinstance(args[0], fx.Node) else None
+        whole = len(args) == 1 or args[1] in ([], None)
+        if not isinstance(value, Value) or value.kind != "id" or not whole:
+            return None
+        ends = {one.refers for piece in value.pieces for one in walk([piece.row]) if one.kind == "id"}
+        found = ends - {None}
+        return found.pop() if len(found) == 1 else None
 
     def _note_reads(self, node: fx.Node) -> None:
         """Records the first rows of nodes that each call of a submodule reads."""
@@ -309,6 +328,11 @@ class _Reading:
             if left is not None and right is not None and sympy.cancel(_divided(left - right)) == 0:
                 return
         raise ModelError(f"it works only where {relation} holds, which a change of the graph may end")
+
+
+def _is_item(node: fx.Node) -> bool:
+    """Whether it takes the number out of a tensor."""
+    return str(node.target).startswith(("aten._local_scalar_dense", "aten.item"))
 
 
 def _before(nodes: Sequence[fx.Node]) -> set[fx.Node]:

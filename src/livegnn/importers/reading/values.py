@@ -122,6 +122,15 @@ class Values:
                 raise ModelError(f"the number of rows must be a number of nodes or edges, got {expression}")
             self._symbols[expression] = self.count(space)
 
+    def name_last(self, number: object, space: Space) -> None:
+        """Binds a symbol of the program to the place of the last row of `space`, as if each had an edge.
+
+        If another row than the last is the last with an edge, the import's final check finds a difference.
+        """
+        expression = symbolic(number)
+        if isinstance(expression, sympy.Symbol):
+            self._symbols.setdefault(expression, self.count(space) - 1)
+
     def size(self, size: object) -> sympy.Expr | None:
         """A size of the program in internal symbols; None if it counts rows that are not known yet."""
         expression = symbolic(size)

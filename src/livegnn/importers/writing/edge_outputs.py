@@ -21,7 +21,7 @@ def rows_at_ends(outputs: Iterable[Expression], taken: Collection[str] = ()) -> 
     """The rows of nodes that edge outputs gather, by their names as outputs of a model.
 
     A row that is read at both ends is ``"embedding"``, one that is read at one end ``"embedding:source"`` or
-    ``"embedding:target"``. Of several rows of one name the one that was made last has the name, the others
+    ``"embedding:target"``. If several rows have one name, the one that was made last keeps it, and the others
     have a number behind it. taken: names that are not free.
     """
     ends: dict[Expression, set[object]] = {}
