@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from livegnn import EdgeRows, InputError, NodeRows, TableMapping
+from livegnn.deployment import Deployment
 from livegnn.deployment.missing_numbers import refuse_unreplaced
 from livegnn.model import Model, Step
 from livegnn.model.transforms import (
@@ -84,3 +85,18 @@ def test_mappings_keep_missing_numbers_only_for_a_model_that_replaces_them() -> 
         refuse_unreplaced(model, tables(["age", "score"], age="keep", score="keep"))
     with pytest.raises(InputError, match="nulls of 'lists' must not be 'keep'"):
         refuse_unreplaced(model, tables("lists", lists="keep"))
+
+
+def test_a_deployment_refuses_a_model_that_needs_a_number_that_is_kept(tmp_path) -> None:
+    """The engine is not made, so nothing is written."""
+    sage(1).save(tmp_path / "m")
+    content = {
+        "model": {"path": "m"},
+        "graph": {"path": "g"},
+        "log": {"path": "l"},
+        "tables": {"users": {"nodes": [{"id": "id", "x": ["age"], "nulls": {"age": "keep"}}]}},
+    }
+    with pytest.raises(InputError, match="nulls of 'age' must not be 'keep'"):
+        Deployment.parse(content, tmp_path).factories()
+    sage(1).with_transforms(Transforms(("age",), (Fill((40,)),))).save(tmp_path / "m")
+    assert set(Deployment.parse(content, tmp_path).factories()) == {"engine"}
