@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from livegnn import Engine, Events, Graph, Growth, sampling
 from livegnn.errors import InputError
 from livegnn.inference import WhatIf
 from livegnn.log.sqlite import SqliteLog
-from livegnn.model import Convolution, Model
+from livegnn.model import Convolution, EdgeInput, Model, Step
 from livegnn.query import Query
 from livegnn.runtime import Runtime
 from livegnn.training import LiveSampler
@@ -31,6 +32,7 @@ from waiting import PATIENCE
 
 MOST_CALLS = 30  # beside one batch
 WIDTH = 2
+EDGE = ("node", "to", "node")
 STAY, OUT, BACK = np.arange(8), np.arange(100, 106), np.arange(200, 206)
 CENTER = 0
 
@@ -57,6 +59,21 @@ def move(world: "World", gone: np.ndarray, come: np.ndarray, value: float) -> Ev
     return events.set_features(world.ids(STAY), rows(len(STAY)))
 
 
+def with_scores(model: Model) -> Model:
+    """The model with an edge output of both ends and the edge's features."""
+    steps = (
+        Step("source", (model.output,), "from", attrs={"edge_type": EDGE}),
+        Step("target", (model.output,), "to", attrs={"edge_type": EDGE}),
+        Step("concat", ("from", "to", "own"), "score"),
+    )
+    return replace(
+        model,
+        steps=(*model.steps, *steps),
+        edge_inputs={"own": EdgeInput(EDGE, 1)},
+        edge_outputs={"score": "score"},
+    )
+
+
 class World:
     """A graph, an engine with functions of the user's, the runtime's loop, and subscribers that read."""
 
@@ -72,7 +89,7 @@ class World:
             edge_attr=np.ones((len(src) + len(OUT), 1), np.float32),
             time_to_live=100.0,
         )
-        model = Model.from_convolutions([Convolution(update=own)] * 2, in_channels=WIDTH)
+        model = with_scores(Model.from_convolutions([Convolution(update=own)] * 2, in_channels=WIDTH))
         self.engine = Engine(self.graph, model, threads=2, mode=mode, history=10_000)  # type: ignore[arg-type]
         self.runtime = Runtime(log, self.graph, self.engine)
         self.graph.core.claim = None  # these tests change it beside the runtime, whose reads they ask
@@ -107,7 +124,7 @@ def ignore(answer: object) -> None:
 
 
 Call = Callable[[World], object]
-EDGE = ("node", "to", "node")
+ENDS = np.array([1, 2]), np.array([0, 1])  # two edges that stay
 
 GRAPH: dict[str, Call] = {
     "apply": lambda world: attempt(lambda: world.graph.apply(world.to(True))),
@@ -152,6 +169,12 @@ ENGINE: dict[str, Call] = {
     "predict_at_once": lambda world: (
         world.engine.predict_at_once(world.ids(STAY)) is None
     ),  # it would call a function
+    "predict_edges": lambda world: world.engine.predict_edges(*map(world.ids, ENDS)).tolist(),
+    "predict_edges_at_once": lambda world: world.engine.predict_edges_at_once(*map(world.ids, ENDS)) is None,
+    "score": lambda world: world.engine.score(*map(world.ids, ENDS), edge_attr=np.ones((2, 1))).tolist(),
+    "score_at_once": lambda world: (
+        world.engine.score_at_once(*map(world.ids, ENDS), edge_attr=np.ones((2, 1))) is None
+    ),
     "scrub": lambda world: world.engine.scrub(8),
     "scrubbed": lambda world: world.engine.scrubbed(8),
     "seq": lambda world: world.engine.seq >= 0,
@@ -209,6 +232,7 @@ WHAT_IF: dict[str, Call] = {
     "changed": lambda world: sorted(world.supposed.changed.tolist()),
     "num_changed": lambda world: world.supposed.num_changed,
     "predict": lambda world: world.supposed.predict(world.ids(STAY)).tolist(),
+    "score": lambda world: world.supposed.score(*map(world.ids, ENDS), edge_attr=np.ones((2, 1))).tolist(),
 }
 SAMPLING: dict[str, Call] = {
     "sample_metapath": lambda world: sorted(

@@ -158,7 +158,7 @@ class EdgePredictor(RowPredictor):
         ends = given(pairs.sources), given(pairs.targets)
         return chosen, pairs, self.core.native.predict_edges(chosen.position, *ends, keys, at_once)
 
-    def score_all(self, chosen: EdgeOutput, snapshot: Snapshot) -> "Float32[FloatArray, 'edges channels']":
+    def _score_all(self, chosen: EdgeOutput, snapshot: Snapshot) -> "Float32[FloatArray, 'edges channels']":
         """The rows of an edge output for all edges, in the order of the snapshot. The caller holds
         `Graph.writer`, took the snapshot since, and has shown the current rows."""
         graph, (source, _, target) = self.core.graph, chosen.scores.edge_type

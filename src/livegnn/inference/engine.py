@@ -435,7 +435,7 @@ class Engine(Costing, EdgePredictor):
         snapshot, got = self.read_current(
             lambda: (
                 (taken := self.graph.snapshot()),
-                self._rows(value) if scored is None else self.score_all(scored, taken),
+                self._rows(value) if scored is None else self._score_all(scored, taken),
             )
         )
         kept = scrub_all(self.core, self.read_current) if sample is None else self.scrubbed(sample, seed=seed)
