@@ -325,7 +325,14 @@ def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:
         raise ModelError(f"{type(module).__name__} has no method {method!r}: give one that it has")
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if is_lazy(tensor):
-            raise ModelError(f"{name} has no shape yet: call the module once on a graph first")
+            takes = signature_of(module, method).parameters.values()
+            needed = [
+                f"data.{one.name}" for one in takes if one.default is one.empty and one.kind not in _STARS
+            ]
+            raise ModelError(
+                f"{name} has no shape yet: call the module once on a graph first, as in "
+                f"{'module' if method == 'forward' else f'module.{method}'}({', '.join(needed)})"
+            )
         try:
             kind_of(tensor.dtype)
         except ModelError as error:
@@ -333,6 +340,7 @@ def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:
     return module
 
 
+_STARS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _PRIMES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
 
 
