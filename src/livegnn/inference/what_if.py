@@ -124,9 +124,6 @@ class WhatIf:
         if not engine.native.prepare(delta, self._prepared, self._together):
             refuse_lost(engine, delta, *self._prepared.lost())
         self._delta = staged  # the prepared batch points into it: new features are not copied
-        added = delta.added(engine.output_type)
-        indices = delta.added_indices(engine.output_type)
-        self._added_ids = NumberMap(indices[added >= 0], added[added >= 0])
         self._epoch = engine.epoch
 
     def _numbers(self, indices: "np.ndarray[tuple[int], np.dtype[np.uint32]]") -> IntArray:
@@ -134,7 +131,9 @@ class WhatIf:
         known = indices < graph.native.capacity(self._engine.output_type)
         numbers = np.full(len(indices), -1, dtype=np.int64)
         numbers[known] = graph.native.ids_of(self._engine.output_type, indices[known])
-        self._added_ids.look_up(indices, numbers)
+        delta, output_type = self._delta.native, self._engine.output_type
+        added, named = delta.added(output_type), delta.added_indices(output_type)
+        NumberMap(named[added >= 0], added[added >= 0]).look_up(indices, numbers)
         return numbers
 
 
@@ -147,9 +146,11 @@ def locate_after(
     node_type, delta = graph.node_type_index(name), change.native
     numbers = graph.to_numbers(asked)
     indices = graph.native.indices_of(node_type, numbers)
-    added = delta.added(node_type)
-    NumberMap(added[added >= 0], delta.added_indices(node_type)[added >= 0]).look_up(numbers, indices)
-    gone = (indices == NO_INDEX) | np.isin(indices, delta.removed_indices(node_type))
+    if len(added := delta.added(node_type)):
+        NumberMap(added[added >= 0], delta.added_indices(node_type)[added >= 0]).look_up(numbers, indices)
+    gone = indices == NO_INDEX
+    if len(removed := delta.removed_indices(node_type)):
+        gone |= np.isin(indices, removed)
     if gone.any():
         raise UnknownNodeError(graph.unknown_node(asked[np.flatnonzero(gone)[0]], name))
     return numbers, indices
