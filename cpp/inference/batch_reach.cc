@@ -126,8 +126,8 @@ class Walk {
     }
     const Nodes nodes = take_found();
     show(step.output, nodes);
-    if (step.context != kNoIndex) reached_[step.context] = nodes;
-    if (step.counts != kNoIndex) reached_[step.counts] = nodes;
+    if (step.context != kNoIndex) show(step.context, nodes);
+    if (step.counts != kNoIndex) show(step.counts, nodes);
   }
 
   const Graph& graph_;

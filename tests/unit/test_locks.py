@@ -183,6 +183,7 @@ ENGINE: dict[str, Call] = {
     "subscribe": lambda world: world.engine.subscribe(lambda update: None)(),
     "subscriber_failures": lambda world: world.engine.subscriber_failures,
     "verify": lambda world: world.engine.verify().ok,
+    "cost": lambda world: ignore(world.engine.cost(Events().set_features(world.ids(STAY), np.zeros((8, 2))))),
     "what_if": lambda world: ignore(
         world.engine.what_if(Events().set_features(world.ids(STAY), np.zeros((8, 2))))
     ),
