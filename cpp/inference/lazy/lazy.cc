@@ -194,7 +194,7 @@ void Lazy::prepare(const BatchChanges& batch, LazyMarks* marks, Effects* effects
   try {
     mark(batch, &marks->reached, effects);
   } catch (...) {
-    std::fill(seen_.begin(), seen_.end(), uint8_t{0});
+    reached_.clear();
     throw;
   }
   if (output_ != kNoIndex) {
@@ -205,73 +205,27 @@ void Lazy::prepare(const BatchChanges& batch, LazyMarks* marks, Effects* effects
   effects->affected = effects->changed.size();
 }
 
-// Finds what a batch reaches, step by step and without arithmetic. A stale node is marked again: what-if queries report
-// what a batch may change, and this function reads nothing that a query may be writing.
+// A stale node is marked again: what-if queries report what a batch may change, and this function reads nothing that a
+// query may be writing.
 void Lazy::mark(const BatchChanges& batch, std::vector<std::vector<uint32_t>>* all_reached, Effects* effects) {
   const Program& program = state_.program;
-  const Delta& delta = *batch.delta;
-  for (const NodeDelta& nodes : delta.nodes) grow(&seen_, nodes.capacity);
+  reached_.cover(*batch.delta);
   all_reached->resize(lazy_steps_.size());
-  auto changed_of = [&](uint32_t value) -> const std::vector<uint32_t>& {
+  const auto changed_of = [&](uint32_t value) -> const std::vector<uint32_t>& {
     const uint32_t lazy_step = lazy_step_of_[value];
     const bool eager = lazy_step == kNoIndex || lazy_steps_[lazy_step].kind == LazyStep::kSaved;
     return eager ? batch.of(value).nodes() : (*all_reached)[lazy_step];
   };
   for (size_t s = 0; s < lazy_steps_.size(); ++s) {
     const LazyStep& lazy_step = lazy_steps_[s];
-    std::vector<uint32_t>& reached = (*all_reached)[s];
-    reached.clear();
-    if (lazy_step.kind == LazyStep::kSaved) continue;
-    auto reach = [&](uint32_t node) {
-      if (seen_[node]) return;
-      seen_[node] = 1;
-      reached.push_back(node);
-    };
     if (lazy_step.kind == LazyStep::kRows) {
-      const NodeDelta& nodes = delta.nodes[lazy_step.node_type];
-      for (size_t i = 0; i < nodes.added.size(); ++i) {
-        if (nodes.added_ids[i] != kNoId) reach(nodes.added[i]);
-      }
-      for (uint32_t source : lazy_step.rows->sources) {
-        for (uint32_t node : changed_of(source)) reach(node);
-      }
-    } else {
-      constexpr size_t kAhead = 16;
+      reach_rows(*batch.delta, *lazy_step.rows, changed_of, &reached_);
+    } else if (lazy_step.kind == LazyStep::kPropagate) {
       const PropagateStep& step = program.propagations[lazy_step.propagation];
-      const EdgeView store = view_of(state_.graph, step);
-      size_t messages = 0;
-      auto scan = [&](const std::vector<uint32_t>& sources) {
-        if (step.only_loops) {
-          for (uint32_t node : sources) reach(node);
-          return;
-        }
-        for (size_t i = 0; i < sources.size(); ++i) {
-          if (i + kAhead < sources.size()) store.prefetch_out(sources[i + kAhead]);
-          if (i + kAhead / 2 < sources.size()) store.prefetch_out_leaf(sources[i + kAhead / 2]);
-          store.scan_out(sources[i], [&](NeighborSpan span) {
-            messages += span.size;
-            for (size_t j = 0; j < span.size; ++j) reach(span.ids[j]);
-          });
-        }
-      };
-      if (step.message == kNoIndex) {
-        scan(changed_of(step.input));
-      } else {
-        for (const MessageSource& source : program.messages[step.message].sources) {
-          if (source.side == MessageSource::kSource) scan(changed_of(source.value));
-          if (source.side != MessageSource::kTarget) continue;
-          for (uint32_t node : changed_of(source.value)) reach(node);
-        }
-      }
-      for (const DirectedChange& change : batch.edges[direction_of(state_.graph, step)]) {
-        if (step.message == kNoIndex && same_messages(change, step.weighted)) continue;
-        if (step.only_loops && change.source != change.target) continue;
-        ++messages;
-        reach(change.target);
-      }
-      effects->edges_touched += messages;
+      const auto& changes = batch.edges[direction_of(state_.graph, step)];
+      effects->edges_touched += reach_along(state_.graph, program, step, changes, changed_of, &reached_);
     }
-    for (uint32_t node : reached) seen_[node] = 0;
+    reached_.take(&(*all_reached)[s]);
   }
 }
 

@@ -39,6 +39,7 @@
 #include <vector>
 
 #include "inference/edges/edge_record.h"
+#include "inference/edges/reached_nodes.h"
 #include "inference/lazy/lazy_marks.h"
 #include "inference/lazy/overlay.h"
 #include "inference/rounding/rounding_state.h"
@@ -182,7 +183,7 @@ class Lazy {
   std::vector<uint32_t> place_of_;  // by node, while edges are collected
   std::atomic<size_t> pending_{0};
 
-  std::vector<uint8_t> seen_;  // by node, while a batch is marked
+  ReachedNodes reached_;  // while a batch is marked
 };
 
 }  // namespace livegnn
