@@ -41,13 +41,14 @@ class Costing:
 
     graph: Graph
     core: NativeEngine
-    _last_work: tuple[int, int, int, int]
-    _recent: list[RecentBatch | None]  # in no order
+    _recent: list[RecentBatch | None]  # a ring, of which `_turn` is the last batch
+    _turn: int
 
     @property
     def last_work(self) -> Work:
         """The work that the last batch caused."""
-        return Work(*self._last_work)
+        last = self._recent[self._turn]
+        return Work(0, 0, 0, 0) if last is None else Work(*last[0])
 
     def cost(self, events: Events) -> Cost:
         """The work that a batch of these events would cause at most, without applying or computing it: the

@@ -82,7 +82,6 @@ class Engine(Costing, EdgePredictor):
         self.guard(options.non_finite == "refuse")
         self._lazy = False
         self._subscribers: list[Callable[[Update], None]] = []
-        self._last_work = (0, 0, 0, 0)
         self._recent: list[RecentBatch | None] = [None] * RECENT
         self._turn = 0
         self._memory = Measurement(graph.writer)
@@ -237,15 +236,15 @@ class Engine(Costing, EdgePredictor):
             refuse_lost(self.core, change.native, *error.args)
 
     def commit(self, change: GraphDelta) -> Update:
-        changed, marked, self._last_work = self.core.view.outcome()
+        changed, marked, work = self.core.view.outcome()
         seconds = time.perf_counter() - self.graph.core.batch_began
         self._turn = (self._turn + 1) % RECENT
-        self._recent[self._turn] = (self._last_work, seconds)
+        self._recent[self._turn] = (work, seconds)
         update = Update(
             self.graph,
             changed,
             seq=change.seq,
-            affected=self._last_work[0],
+            affected=work[0],
             seconds=seconds,
             exact=not marked,
             late_features=change.native.late_features,
