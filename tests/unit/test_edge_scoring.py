@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,12 +34,12 @@ MODES = {
 }
 
 
-def make_graph(*, text: bool = False, seed: int = 1, **edges: object) -> Graph:
+def make_graph(*, text: bool = False, seed: int = 1, **edges: Any) -> Graph:
     """A random graph, weighted and with features of edges, unless `edges`, fields of an EdgeSchema, say
     otherwise."""
     rng = np.random.default_rng(seed)
     settings = {"weighted": True, "edge_dim": COLUMNS, **edges}
-    schema = Schema({"node": WIDTH}, {DEFAULT_EDGE_TYPE: EdgeSchema(**settings)}, text_ids=text)  # type: ignore[arg-type]
+    schema = Schema({"node": WIDTH}, {DEFAULT_EDGE_TYPE: EdgeSchema(**settings)}, text_ids=text)
     graph = Graph(schema)
     events = Events().add_nodes(name(range(NODES), text=text), rng.normal(size=(NODES, WIDTH)))
     ends = divmod(rng.choice(NODES**2, 40, replace=False), NODES)
@@ -50,8 +52,9 @@ def make_graph(*, text: bool = False, seed: int = 1, **edges: object) -> Graph:
     return graph
 
 
-def name(numbers: object, *, text: bool) -> object:
-    return [f"n{int(one)}" for one in np.asarray(numbers)] if text else np.asarray(numbers)  # type: ignore[call-overload]
+def name(numbers: Iterable[int], *, text: bool) -> list[str] | list[int]:
+    listed = [int(one) for one in numbers]
+    return [f"n{one}" for one in listed] if text else listed
 
 
 def draw_pairs(count: int, seed: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -3,7 +3,7 @@
 A score is computed when it is read, from the kept rows of both ends, in one read of the graph's state.
 """
 
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
@@ -27,6 +27,26 @@ _LACKS_SOURCE: Final = 1
 _LACKS_EDGE: Final = 3
 _Found: TypeAlias = FloatArray | tuple[int, int] | None
 """Rows of the native core, or what the first pair that has none lacks, and its position; or nothing."""
+
+
+class OutputSettings(TypedDict, total=False):
+    """The choice of an edge output: its name, and its edges."""
+
+    output: str | None
+    edge_type: EdgeType | None
+
+
+class PairSettings(OutputSettings, total=False):
+    """The arguments of `EdgePredictor.score` beside the ends."""
+
+    edge_attr: "ArrayLike | None"
+    edge_weight: "ArrayLike | None"
+
+
+class EdgeSettings(OutputSettings, total=False):
+    """The arguments of `EdgePredictor.predict_edges` beside the ends."""
+
+    key: "ArrayLike | None"
 
 
 class Pairs(NamedTuple):
@@ -63,23 +83,19 @@ class EdgePredictor(RowPredictor):
         Raises `UnknownNodeError`, and `InputError` if there is no such edge output, if columns are missing,
         of another shape, not finite, or not read.
         """
-        chosen, pairs, found = self._score(src, dst, edge_attr, edge_weight, output, edge_type, at_once=False)
+        columns = PairSettings(
+            edge_attr=edge_attr, edge_weight=edge_weight, output=output, edge_type=edge_type
+        )
+        chosen, pairs, found = self._score(src, dst, columns, at_once=False)
         return _rows_of(self.core.graph, chosen, pairs, found)
 
     def score_at_once(
-        self,
-        src: "ArrayLike",
-        dst: "ArrayLike",
-        *,
-        edge_attr: "ArrayLike | None" = None,
-        edge_weight: "ArrayLike | None" = None,
-        output: str | None = None,
-        edge_type: EdgeType | None = None,
+        self, src: "ArrayLike", dst: "ArrayLike", **settings: Unpack[PairSettings]
     ) -> "Float32[FloatArray, 'pairs channels'] | None":
         """The result of `score` if it can be read at once. None if `score` would wait or compute rows of
         nodes, or if there is no such node. For callers that must not block, such as an event loop.
         """
-        *_, found = self._score(src, dst, edge_attr, edge_weight, output, edge_type, at_once=True)
+        *_, found = self._score(src, dst, settings, at_once=True)
         return found if isinstance(found, np.ndarray) else None
 
     def predict_edges(
@@ -100,51 +116,31 @@ class EdgePredictor(RowPredictor):
         Raises `UnknownNodeError`, `UnknownEdgeError` for the first edge that is not in the graph, and
         `InputError` if there is no such edge output.
         """
-        chosen, pairs, found = self._predict_edges(src, dst, key, output, edge_type, at_once=False)
+        settings = EdgeSettings(key=key, output=output, edge_type=edge_type)
+        chosen, pairs, found = self._predict_edges(src, dst, settings, at_once=False)
         return _rows_of(self.core.graph, chosen, pairs, found)
 
     def predict_edges_at_once(
-        self,
-        src: "ArrayLike",
-        dst: "ArrayLike",
-        *,
-        key: "ArrayLike | None" = None,
-        output: str | None = None,
-        edge_type: EdgeType | None = None,
+        self, src: "ArrayLike", dst: "ArrayLike", **settings: Unpack[EdgeSettings]
     ) -> "Float32[FloatArray, 'edges channels'] | None":
         """The result of `predict_edges`, or None, as `score_at_once`."""
-        *_, found = self._predict_edges(src, dst, key, output, edge_type, at_once=True)
+        *_, found = self._predict_edges(src, dst, settings, at_once=True)
         return found if isinstance(found, np.ndarray) else None
 
     def _score(
-        self,
-        src: "ArrayLike",
-        dst: "ArrayLike",
-        edge_attr: "ArrayLike | None",
-        edge_weight: "ArrayLike | None",
-        output: str | None,
-        edge_type: EdgeType | None,
-        *,
-        at_once: bool,
+        self, src: "ArrayLike", dst: "ArrayLike", settings: PairSettings, *, at_once: bool
     ) -> "tuple[EdgeOutput, Pairs, _Found]":
-        chosen = find_edge_output(self.core, output, edge_type)
-        pairs = check_pairs(self.core.graph, chosen, src, dst, edge_attr, edge_weight)
+        chosen = find_edge_output(self.core, settings)
+        pairs = check_pairs(self.core.graph, chosen, src, dst, settings)
         given = self.core.graph.node_ids.given
         ends = given(pairs.sources), given(pairs.targets)
         found = self.core.native.score(chosen.position, *ends, pairs.edge_attr, pairs.edge_weight, at_once)
         return chosen, pairs, found
 
     def _predict_edges(
-        self,
-        src: "ArrayLike",
-        dst: "ArrayLike",
-        key: "ArrayLike | None",
-        output: str | None,
-        edge_type: EdgeType | None,
-        *,
-        at_once: bool,
+        self, src: "ArrayLike", dst: "ArrayLike", settings: EdgeSettings, *, at_once: bool
     ) -> "tuple[EdgeOutput, Pairs, _Found]":
-        chosen = find_edge_output(self.core, output, edge_type)
+        chosen, key = find_edge_output(self.core, settings), settings.get("key")
         if (edges := self.core.graph.schema.edge_types.get(chosen.scores.edge_type)) is None:
             raise UnknownTypeError(
                 f"the graph has no {format_edge_type(chosen.scores.edge_type)} edges: score(src, dst) scores "
@@ -178,20 +174,19 @@ class EdgePredictor(RowPredictor):
         )
 
 
-def find_edge_output(core: NativeEngine, output: str | None, edge_type: EdgeType | None) -> EdgeOutput:
+def find_edge_output(core: NativeEngine, settings: OutputSettings) -> EdgeOutput:
     """The edge output that a caller has named. Raises `InputError`."""
-    return core.edge_outputs.find(output, None if edge_type is None else to_edge_type(edge_type))
+    edge_type = settings.get("edge_type")
+    return core.edge_outputs.find(
+        settings.get("output"), None if edge_type is None else to_edge_type(edge_type)
+    )
 
 
 def check_pairs(
-    graph: Graph,
-    chosen: EdgeOutput,
-    src: "ArrayLike",
-    dst: "ArrayLike",
-    edge_attr: "ArrayLike | None",
-    edge_weight: "ArrayLike | None",
+    graph: Graph, chosen: EdgeOutput, src: "ArrayLike", dst: "ArrayLike", settings: PairSettings
 ) -> Pairs:
     """The arguments of a score, checked. Raises `InputError`."""
+    edge_attr, edge_weight = settings.get("edge_attr"), settings.get("edge_weight")
     sources, targets = _check_ends(src, dst)
     count, edge_type = len(sources), chosen.scores.edge_type
     widths = {given.column: given.width for given in chosen.scores.edge_inputs.values()}

@@ -1,6 +1,6 @@
 """Predictions as they would be after some events, which are not applied."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
@@ -10,11 +10,11 @@ from livegnn.errors import UnknownNodeError
 from livegnn.events import Events
 from livegnn.graph import Graph, GraphDelta, View
 from livegnn.graph.native_graph import NumberMap
-from livegnn.inference.edge_scoring import Pairs, check_pairs, find_edge_output
+from livegnn.inference.edge_scoring import Pairs, PairSettings, check_pairs, find_edge_output
 from livegnn.inference.native_engine import NativeEngine, refuse_lost
 from livegnn.network.outputs import EdgeOutput
 from livegnn.texts import Texts
-from livegnn.types import NO_INDEX, EdgeType, FloatArray, Ids, IntArray, NodeType
+from livegnn.types import NO_INDEX, FloatArray, Ids, IntArray, NodeType
 
 if TYPE_CHECKING:
     from jaxtyping import Float32, Int64, Shaped, UInt32
@@ -86,21 +86,14 @@ class WhatIf:
         return self._engine.native.predict_prepared(self._prepared, indices, position)
 
     def score(
-        self,
-        src: "ArrayLike",
-        dst: "ArrayLike",
-        *,
-        edge_attr: "ArrayLike | None" = None,
-        edge_weight: "ArrayLike | None" = None,
-        output: str | None = None,
-        edge_type: EdgeType | None = None,
+        self, src: "ArrayLike", dst: "ArrayLike", **settings: Unpack[PairSettings]
     ) -> "Float32[FloatArray, 'pairs channels']":
         """Scores of the pairs src[i] -> dst[i], float32 [pairs, channels], whose ends have the rows that they
         would have after the events. The arguments, columns of the events' own edges included, and the errors
         are those of `Engine.score`.
         """
-        chosen = find_edge_output(self._engine, output, edge_type)
-        pairs = check_pairs(self._engine.graph, chosen, src, dst, edge_attr, edge_weight)
+        chosen = find_edge_output(self._engine, settings)
+        pairs = check_pairs(self._engine.graph, chosen, src, dst, settings)
         return _core.holding(self._engine.graph.writer, self._score, chosen, pairs)
 
     def _score(self, chosen: EdgeOutput, pairs: Pairs) -> FloatArray:

@@ -13,6 +13,7 @@ from livegnn.events import Events
 from livegnn.events.chunk import to_edge_type
 from livegnn.http.small_reads import MOST_SMALL
 from livegnn.inference import Engine
+from livegnn.inference.edge_scoring import EdgeSettings, OutputSettings, PairSettings
 from livegnn.runtime import Runtime
 from livegnn.server.bodies import JSON_TYPE, Limits, media_type_of, off_loop, parse, read_body, to_json
 from livegnn.server.feed import Feed
@@ -112,10 +113,10 @@ class _Asked:
         text_ids = runtime.graph.schema.text_ids
         self.sources: Ids | Texts = ids_of(text_ids, asked.sources)
         self.targets: Ids | Texts = ids_of(text_ids, asked.targets)
-        self.output, self.model, self.existing = asked.output, asked.model, asked.existing
-        self.edge_type: EdgeType | None = None
+        self.model, self.existing = asked.model, asked.existing
+        edge_type: EdgeType | None = None
         if asked.edge_type is not None:
-            self.edge_type = to_edge_type(asked.edge_type)  # type: ignore[arg-type]
+            edge_type = to_edge_type(asked.edge_type)  # type: ignore[arg-type]
         self.events = None if asked.events is None else Events.from_records(asked.events)  # type: ignore[arg-type]
         given = {"key": asked.key, "edge_attr": asked.edge_attr, "edge_weight": asked.edge_weight}
         stray = ("edge_attr", "edge_weight", "events") if asked.existing else ("key",)
@@ -123,42 +124,26 @@ class _Asked:
             if (self.events if name == "events" else given.get(name)) is not None:
                 kind = "existing edges have their own columns" if asked.existing else "pairs have no keys"
                 raise InputError(f"{kind}, got {name}: leave it out, or set existing to {not asked.existing}")
-        self.edge_attr, self.edge_weight, self.key = asked.edge_attr, asked.edge_weight, asked.key
+        chosen = OutputSettings(output=asked.output, edge_type=edge_type)
+        self._edges = EdgeSettings(key=asked.key, **chosen)
+        self._pairs = PairSettings(edge_attr=asked.edge_attr, edge_weight=asked.edge_weight, **chosen)
         check_number(len(self.sources), limits.ids)
         model = runtime.models.find_engine(self.model)
-        scores = model.core.edge_outputs.find(self.output, self.edge_type).scores
+        scores = model.core.edge_outputs.find(asked.output, edge_type).scores
         check_width(len(self.sources), scores.width, limits)
 
     def read(self, engine: Engine) -> FloatArray:
         """The rows. Raises what the engine's methods raise."""
         if self.existing:
-            return engine.predict_edges(
-                self.sources, self.targets, key=self.key, output=self.output, edge_type=self.edge_type
-            )
+            return engine.predict_edges(self.sources, self.targets, **self._edges)
         scorer = engine if self.events is None else engine.what_if(self.events)
-        return scorer.score(
-            self.sources,
-            self.targets,
-            edge_attr=self.edge_attr,
-            edge_weight=self.edge_weight,
-            output=self.output,
-            edge_type=self.edge_type,
-        )
+        return scorer.score(self.sources, self.targets, **self._pairs)
 
     def read_at_once(self, engine: Engine) -> FloatArray | None:
         """The rows, or None if they cannot be read at once."""
         if self.existing:
-            return engine.predict_edges_at_once(
-                self.sources, self.targets, key=self.key, output=self.output, edge_type=self.edge_type
-            )
-        return engine.score_at_once(
-            self.sources,
-            self.targets,
-            edge_attr=self.edge_attr,
-            edge_weight=self.edge_weight,
-            output=self.output,
-            edge_type=self.edge_type,
-        )
+            return engine.predict_edges_at_once(self.sources, self.targets, **self._edges)
+        return engine.score_at_once(self.sources, self.targets, **self._pairs)
 
 
 def add_edge_score_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Limits) -> None:
