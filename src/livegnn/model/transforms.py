@@ -1,6 +1,6 @@
 """Transforms of raw columns, and their kinds (docs/raw-features.md)."""
 
-from livegnn.network.transforms import (
+from livegnn.network.transforms.kinds import (
     Branches,
     Bucket,
     Clip,
@@ -13,8 +13,8 @@ from livegnn.network.transforms import (
     Ordinal,
     Quantile,
     Standardize,
-    Transforms,
 )
+from livegnn.network.transforms.transforms import Transforms
 
 __all__ = [
     "Branches",
