@@ -105,8 +105,11 @@ class Expression:
         return self.value is not None and bool((self.value == number).all())
 
 
-def walk(outputs: Iterable[Expression]) -> Iterator[Expression]:
-    """Every expression that the outputs need, once, each after its inputs."""
+def walk(
+    outputs: Iterable[Expression], *, into: "Callable[[Expression], bool] | None" = None
+) -> Iterator[Expression]:
+    """Every expression that the outputs need, once, each after its inputs. into: whether the inputs of an
+    expression are needed; by default those of all."""
     seen: set[Expression] = set()
     for output in outputs:
         stack = [(output, False)]
@@ -117,7 +120,8 @@ def walk(outputs: Iterable[Expression]) -> Iterator[Expression]:
             elif one not in seen:
                 seen.add(one)
                 stack.append((one, True))
-                stack.extend((arg, False) for arg in reversed(one.args))
+                if into is None or into(one):
+                    stack.extend((arg, False) for arg in reversed(one.args))
 
 
 @dataclass(frozen=True)

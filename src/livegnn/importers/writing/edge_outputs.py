@@ -7,7 +7,7 @@ edge. So the rows at the ends are the module's embeddings, with their widths, an
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from livegnn.importers.expressions.expressions import Expression, Expressions
+from livegnn.importers.expressions.expressions import Expression, Expressions, walk
 
 _EMBEDDING = "embedding"
 _SUFFIXES: Mapping[frozenset[object], str] = {
@@ -57,14 +57,4 @@ def with_rows(
 
 def _on_edges(outputs: Iterable[Expression]) -> Iterator[Expression]:
     """Every expression of the outputs on edges, once, each after its inputs; gathers without theirs."""
-    seen: set[Expression] = set()
-    stack = [(output, False) for output in outputs]
-    while stack:
-        one, done = stack.pop()
-        if done:
-            yield one
-        elif one not in seen:
-            seen.add(one)
-            stack.append((one, True))
-            if one.op != "gather":
-                stack.extend((arg, False) for arg in one.args)
+    return walk(outputs, into=lambda one: one.op != "gather")
