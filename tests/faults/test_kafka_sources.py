@@ -8,7 +8,7 @@ import contextlib
 import itertools
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +37,7 @@ from livegnn.connectors.kafka import KafkaTopic
 from livegnn.connectors.kafka_partitions import Arrived
 from livegnn.deployment import Deployment
 from livegnn.errors import DiskFullError, InputError, LiveGNNError
+from livegnn.log import Entry
 from livegnn.log.kafka import KafkaLog, create_topics
 from livegnn.log.sqlite import SqliteLog
 from ports import free_port
@@ -134,14 +135,29 @@ def test_changes_of_rows_are_applied_by_the_mapping_of_a_table(broker: Broker, t
         runtime.log.close()
 
 
+def with_rows(deployment: Path) -> None:
+    """The source that was added last reads rows, each of which is an edge."""
+    mapping = 'format = "rows"\ntable = "pays"\n[[tables.pays.edges]]\nsrc = "a"\ndst = "b"\nweight = "w"\n'
+    deployment.write_text(deployment.read_text(encoding="utf-8") + mapping, encoding="utf-8")
+
+
+def weights_of(entries: Iterable[Entry]) -> list[float]:
+    """The weight of the first edge of each entry."""
+    found: list[float] = []
+    for one in entries:
+        weight = one.events.chunks[0].weight
+        assert weight is not None
+        found.append(float(weight[0]))
+    return found
+
+
 def test_messages_of_mixed_partitions_are_one_append(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of each partition keep their order; one that is bad keeps its own partition alone apart."""
     topic, deployment = make_topic(broker, 3), write_deployment(tmp_path)
     with_source(deployment, broker, topic)
-    mapping = 'format = "rows"\ntable = "pays"\n[[tables.pays.edges]]\nsrc = "a"\ndst = "b"\nweight = "w"\n'
-    deployment.write_text(deployment.read_text(encoding="utf-8") + mapping, encoding="utf-8")
+    with_rows(deployment)
     producer = Producer({"bootstrap.servers": broker.servers, "log_level": 2})
     for at in range(300):
         value = b"{" if at == 150 else json.dumps({"a": at % 50, "b": 50 + at % 40, "w": at + 0.5}).encode()
@@ -169,7 +185,7 @@ def test_messages_of_mixed_partitions_are_one_append(
     try:
         wait_for(lambda: source.stored >= 300)
         assert appends == [2, 100]
-        weights = [float(one.events.chunks[0].weight[0]) for one in runtime.log.entries(0)]  # type: ignore[index, union-attr]
+        weights = weights_of(runtime.log.entries(0))
         for partition in range(3):
             own = [one for one in weights if (one - 0.5) % 3 == partition]
             assert own == sorted(own)
@@ -186,8 +202,7 @@ def test_rows_are_logged_together_as_each_alone(
     """Each message is an entry of its own, once, also where the source ends and starts within a run."""
     topic, deployment = make_topic(broker, 2), write_deployment(tmp_path)
     with_source(deployment, broker, topic)
-    mapping = 'format = "rows"\ntable = "pays"\n[[tables.pays.edges]]\nsrc = "a"\ndst = "b"\nweight = "w"\n'
-    deployment.write_text(deployment.read_text(encoding="utf-8") + mapping, encoding="utf-8")
+    with_rows(deployment)
     producer = Producer({"bootstrap.servers": broker.servers, "log_level": 2})
     sent: dict[int, list[bytes]] = {0: [], 1: []}
     for at in range(900):
@@ -219,7 +234,7 @@ def test_rows_are_logged_together_as_each_alone(
         *entries, new = log.entries(0)
         assert new.events.chunks[0].weight.tolist() == [-1]  # type: ignore[union-attr]
         assert [len(one.events) for one in entries] == [1] * 897
-        weights = [float(one.events.chunks[0].weight[0]) for one in entries]  # type: ignore[index]
+        weights = weights_of(entries)
         for partition, values in sent.items():
             own = [json.loads(one)["w"] for one in values if len(one) > 1]
             assert [one for one in weights if (one - 0.5) % 2 == partition] == own

@@ -185,21 +185,18 @@ class KafkaTopic:
         # are put together: otherwise each change of partition would cost an append of its own.
         messages = sorted((one for one in group if not one.is_end), key=lambda one: one.partition)
         runs = [list(run) for _, run in groupby(messages, lambda one: one.partition)]
-        joined = [(run, found) for run in runs if (found := self._joined(run)) is not None]
-        if joined:
-            entries, origins = zip(*(found for _, found in joined), strict=True)
-            counts = [len(run) for run, _ in joined]
-            if not self._insist(partial(self._append_joined, entries, origins, counts)):
-                return False
-        stored = [run for run, _ in joined]
-        for run in runs:
-            if run in stored:
+        found = [self._joined(run) for run in runs]
+        joined = [(*one, len(run)) for one, run in zip(found, runs, strict=True) if one is not None]
+        if joined and not self._insist(partial(self._append_joined, *zip(*joined, strict=True))):
+            return False
+        for run, one in zip(runs, found, strict=True):
+            if one is not None:
                 continue
             append = self._one_by_one(run)
             if append is None or not self._insist(append):
                 return False
-        for one in group:
-            self._partitions.note(one)
+        for arrived in group:
+            self._partitions.note(arrived)
         return True
 
     def _insist(self, append: Callable[[], bool]) -> bool:
