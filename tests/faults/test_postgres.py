@@ -52,23 +52,39 @@ def write(folder: Path, servers: str, port: int) -> Path:
     return path
 
 
+class Known:
+    """Ids, one of which is added, removed or drawn in the same time however many there are."""
+
+    def __init__(self) -> None:
+        self.ids, self._places = list[int](), dict[int, int]()
+
+    def add(self, id: int) -> None:
+        self._places[id] = len(self.ids)
+        self.ids.append(id)
+
+    def remove(self, id: int) -> None:
+        place, last = self._places.pop(id), self.ids.pop()
+        if last != id:
+            self.ids[place], self._places[last] = last, place
+
+
 class Changes:
     """Random changes of the table, as SQL. wrong: how many of them no mapping can read."""
 
     def __init__(self, seed: int, *, may_be_wrong: bool) -> None:
-        self._random, self._known, self._next = random.Random(seed), list[int](), 0
+        self._random, self._known, self._next = random.Random(seed), Known(), 0
         self._may_be_wrong, self._are_wrong, self.wrong = may_be_wrong, set[int](), 0
 
     def insert(self) -> str:
         self._next += 1
-        self._known.append(self._next)
+        self._known.add(self._next)
         return f"insert into payment values ({self._next}, {self._values()});"
 
     def any(self) -> str:
         kind = self._random.random()
-        if kind < 0.4 or not self._known:
+        if kind < 0.4 or not self._known.ids:
             return self.insert()
-        id = self._random.choice(self._known)
+        id = self._random.choice(self._known.ids)
         if kind < 0.55:
             self._known.remove(id)
             self._are_wrong.discard(id)
@@ -80,7 +96,7 @@ class Changes:
         if kind < 0.65 and id not in self._are_wrong:  # the key of the row and of the edge
             self._known.remove(id)
             self._next += 1
-            self._known.append(self._next)
+            self._known.add(self._next)
             return f"update payment set id = {self._next} where id = {id};"
         self._are_wrong.discard(id)
         names = "sender, receiver, amount, at, status, note"
