@@ -24,6 +24,7 @@ NB_MODULE(_core, module) {
   livegnn::bindings::bind_interrupts(module);
   livegnn::bindings::bind_byte_ranges(module);
   livegnn::bindings::bind_usual_events(module);
+  livegnn::bindings::bind_usual_rows(module);
   livegnn::bindings::bind_row_cache(module);
   livegnn::bindings::bind_fork(module);
   livegnn::bindings::bind_text_ids(module);

@@ -14,6 +14,7 @@ void bind_errors(nb::module_& module);
 void bind_interrupts(nb::module_& module);
 void bind_byte_ranges(nb::module_& module);
 void bind_usual_events(nb::module_& module);
+void bind_usual_rows(nb::module_& module);
 void bind_row_cache(nb::module_& module);
 void bind_fork(nb::module_& module);
 void bind_text_ids(nb::module_& module);

@@ -7,13 +7,11 @@
 #include <vector>
 
 #include "bindings/arrays.h"
-#include "bindings/locks.h"
+#include "bindings/held_texts.h"
 #include "bindings/module.h"
 
 namespace livegnn::bindings {
 namespace {
-
-constexpr size_t kMuchText = 1 << 15;  // bytes, some tens of microseconds
 
 nb::object ids_of(EventIds* ids) {
   if (!ids->are_texts) return nb::cast(given(std::move(ids->numbers)));
@@ -40,18 +38,14 @@ nb::tuple columns_of(EventRun* run) {
 
 // The events of the first of some texts, up to one that is unusual; and the number of events of each.
 nb::tuple read_usual_events(nb::list texts, bool in_lines, size_t bytes, size_t runs) {
-  std::vector<nb::bytes> held;  // another thread may change the list
-  size_t size = 0;
-  for (nb::handle one : texts) size += held.emplace_back(nb::cast<nb::bytes>(one)).size();
+  const HeldTexts held(texts);
   UsualEvents events(EventLimits{bytes, runs});
   std::vector<size_t> counts;
-  counts.reserve(held.size());
-  run(size > kMuchText, [&] {
-    for (const nb::bytes& one : held) {
-      const size_t count = events.add({one.c_str(), one.size()}, in_lines);
-      if (count == 0) break;
-      counts.push_back(count);
-    }
+  counts.reserve(held.count());
+  held.read([&](std::string_view text) {
+    const size_t count = events.add(text, in_lines);
+    if (count != 0) counts.push_back(count);
+    return count != 0;
   });
   nb::list chunks;
   for (EventRun& one : events.runs()) chunks.append(columns_of(&one));

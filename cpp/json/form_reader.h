@@ -25,6 +25,8 @@ class FormReader {
       : at_(text.data()), end_(text.data() + text.size()), in_line_(in_line) {}
   bool ended() const { return at_ == end_; }
   const char* at() const { return at_; }
+  size_t left() const { return static_cast<size_t>(end_ - at_); }
+  void skip(size_t bytes) { at_ += bytes; }  // at most those that are left
   void skip_blanks() {
     while (at_ != end_ && (*at_ == ' ' || *at_ == '\t' || (*at_ == '\n' && !in_line_) || *at_ == '\r')) ++at_;
   }
@@ -75,5 +77,8 @@ class FormReader {
   const char* end_;
   const bool in_line_;
 };
+
+// A number as float64, after blanks; whole ones have at most 15 digits.
+bool take_real(FormReader& reader, double* number);
 
 }  // namespace livegnn

@@ -1,7 +1,6 @@
 #include "json/usual_events.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "json/form_reader.h"
@@ -9,21 +8,31 @@
 namespace livegnn {
 namespace {
 
-constexpr size_t kBytesOfPart = 16;      // as of events/json_parts.py
-constexpr size_t kLongestText = 1024;    // of an id
-constexpr size_t kExactDigits = 15;      // all such integers are float64
-constexpr uint64_t kExact = 1ull << 53;  // and all up to this
-constexpr int kExactPower = 22;          // powers of ten up to this are float64, too
-constexpr double kFloat32End = 3.4e38;   // the rest of float32 is unusual
+constexpr size_t kBytesOfPart = 16;     // as of events/json_parts.py
+constexpr size_t kLongestText = 1024;   // of an id
+constexpr double kFloat32End = 3.4e38;  // the rest of float32 is unusual
 constexpr int64_t kLargestKey = (1ll << 32) - 1;
 constexpr std::array<std::string_view, 3> kEdgeType = {"node", "to", "node"};
 constexpr std::string_view kNodeType = "node";
 
-enum Field : uint32_t { kEvent, kSrc, kDst, kId, kWeight, kTime, kX, kEdgeAttr, kKey, kEdgeType_, kNodeType_, kFields };
+enum EventField : uint32_t {
+  kEvent,
+  kSrc,
+  kDst,
+  kId,
+  kWeight,
+  kTime,
+  kX,
+  kEdgeAttr,
+  kKey,
+  kEdgeType_,
+  kNodeType_,
+  kFields
+};
 constexpr std::array<std::string_view, kFields> kFieldNames = {
     "event", "src", "dst", "id", "weight", "time", "x", "edge_attr", "key", "edge_type", "node_type"};
 
-constexpr uint32_t bit(Field field) { return 1u << field; }
+constexpr uint32_t bit(EventField field) { return 1u << field; }
 
 // needed, allowed: fields.
 struct Form {
@@ -47,53 +56,6 @@ size_t find(const Names& names, std::string_view name, const Name& name_of) {
   size_t at = 0;
   while (at < names.size() && name_of(names[at]) != name) ++at;
   return at;
-}
-
-// A number that JSON may have, as float64. whole: whether it has neither fraction nor exponent.
-bool take_real(FormReader& reader, double* number) {
-  reader.skip_blanks();
-  const char* const first = reader.at();
-  const bool negative = reader.take('-');
-  const std::string_view whole = reader.take_digits();
-  if (whole.empty() || (whole.size() > 1 && whole.front() == '0')) return false;
-  std::string_view rest;
-  const bool has_point = reader.take('.');
-  if (has_point && (rest = reader.take_digits()).empty()) return false;
-  const bool has_power = reader.take('e') || reader.take('E');
-  int power = 0;
-  if (has_power) {
-    const bool down = reader.take('-');
-    if (!down) reader.take('+');
-    const std::string_view digits = reader.take_digits();
-    if (digits.empty() || digits.size() > 4) return false;
-    for (const char c : digits) power = 10 * power + (c - '0');
-    if (down) power = -power;
-  }
-  const bool is_whole = !has_point && !has_power;
-  if (is_whole && (whole.size() > kExactDigits || (negative && whole == "0"))) return false;
-  if (whole.size() + rest.size() <= FormReader::kMostDigits) {
-    uint64_t digits = 0;
-    for (const char c : whole) digits = 10 * digits + static_cast<uint64_t>(c - '0');
-    for (const char c : rest) digits = 10 * digits + static_cast<uint64_t>(c - '0');
-    power -= static_cast<int>(rest.size());
-    if (digits <= kExact && std::abs(power) <= kExactPower) {  // then one rounding is the only one
-      static constexpr std::array<double, kExactPower + 1> powers = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
-                                                                     1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
-                                                                     1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
-      const auto exact = static_cast<double>(digits);
-      const double by = powers[static_cast<size_t>(std::abs(power))];
-      *number = power < 0 ? exact / by : exact * by;
-      if (negative) *number = -*number;
-      return true;
-    }
-  }
-#ifdef __cpp_lib_to_chars  // with numbers of this kind, too
-  const auto [end, error] = std::from_chars(first, reader.at(), *number);
-  return error == std::errc{} && end == reader.at() && std::isfinite(*number);
-#else
-  (void)first;
-  return false;
-#endif
 }
 
 bool take_float(FormReader& reader, float* number) {
@@ -151,7 +113,7 @@ struct UsualEvents::Event {
   int64_t key = 0;
   std::vector<float>* row;
 
-  bool has(Field field) const { return (fields & bit(field)) != 0; }
+  bool has(EventField field) const { return (fields & bit(field)) != 0; }
   bool has_x() const { return (fields & (bit(kX) | bit(kEdgeAttr))) != 0; }
 
   bool take(FormReader& reader) {
@@ -159,7 +121,7 @@ struct UsualEvents::Event {
     do {
       std::string_view name;
       if (!reader.take_quoted(&name) || !reader.take_token(':')) return false;
-      const auto field = static_cast<Field>(find(kFieldNames, name, [](std::string_view one) { return one; }));
+      const auto field = static_cast<EventField>(find(kFieldNames, name, [](std::string_view one) { return one; }));
       if (field == kFields || has(field)) return false;
       fields |= bit(field);
       if (!take_value(reader, field)) return false;
@@ -170,7 +132,7 @@ struct UsualEvents::Event {
     return (fields & form.needed) == form.needed && (fields & ~form.allowed) == 0;
   }
 
-  bool take_value(FormReader& reader, Field field) {
+  bool take_value(FormReader& reader, EventField field) {
     std::string_view text;
     switch (field) {
       case kEvent: {

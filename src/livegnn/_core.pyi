@@ -12,6 +12,7 @@ _U16: TypeAlias = npt.NDArray[np.uint16]
 _U32: TypeAlias = npt.NDArray[np.uint32]
 _U64: TypeAlias = npt.NDArray[np.uint64]
 _I64: TypeAlias = npt.NDArray[np.int64]
+_I32: TypeAlias = npt.NDArray[np.int32]
 _F32: TypeAlias = npt.NDArray[np.float32]
 _F64: TypeAlias = npt.NDArray[np.float64]
 _Bool: TypeAlias = npt.NDArray[np.bool_]
@@ -41,6 +42,9 @@ _EventRun: TypeAlias = tuple[
     _U32 | None,
 ]
 
+# A column of rows: its kind, its values, the end of each if they are texts, and which of them are no nulls.
+_RowColumn: TypeAlias = tuple[int, _I64 | _F64 | _U8 | None, _I32 | None, _U8]
+
 instruction_set: str
 MAX_WEIGHT: float
 
@@ -56,6 +60,9 @@ def checksum_ranges(bytes: _U8, starts: _I64, lengths: _I64) -> _U32: ...
 def read_usual_events(
     texts: list[_Bytes], in_lines: bool, bytes: int, runs: int
 ) -> tuple[list[_EventRun], list[int]]: ...
+def read_usual_rows(
+    messages: list[_Bytes], names: list[str], are_changes: bool
+) -> tuple[_U8, _U8, list[_RowColumn], list[_RowColumn]] | None: ...
 def hash_buffers(buffers: list[_Buffer]) -> int: ...
 
 class RowCache:

@@ -1,7 +1,8 @@
 """Messages that are rows of a table, or changes of rows, as events by a mapping.
 
-A group of messages is read by columns. If one of them is wrong, the group is halved until the wrong ones are
-alone. Each message becomes the events of one entry.
+A group of messages is read by columns, by the native core if all are of the usual form (`usual_rows`). If one
+of them is wrong, the group is halved until the wrong ones are alone. Each message becomes the events of one
+entry.
 
 Debezium's messages are read in all their forms: with an envelope (`before`, `after`, `op`) or without one, as
 its transformation ExtractNewRecordState leaves them; with the schema of Kafka Connect in each message, which
@@ -14,10 +15,12 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Final, NamedTuple, TypeAlias, cast
 
+import numpy as np
 import orjson
 import pyarrow as pa
 
 from livegnn.connectors.connect_values import Converter, converters_of
+from livegnn.connectors.usual_rows import UsualRows, read_usual_rows
 from livegnn.errors import InputError, as_value
 from livegnn.events import Events
 from livegnn.events.repeated_keys import repeated_key
@@ -64,12 +67,18 @@ class RowMessages:
 
     def __init__(self, reader: TableReader, parse: Parse) -> None:
         self._reader, self._parse = reader, parse
+        self._are_changes = _JSON.get(parse)
         self._judged = _judged(reader)
         self._removing = _removing(reader)
         self._times = {one.rows.time for one in reader.entries}
 
     def decode(self, values: Sequence[bytes | None]) -> list[Events | InputError]:
         """The events of each message, none for a tombstone, or what is wrong with it."""
+        usual = self._read_usual([one for one in values if one is not None])
+        if usual is not None:
+            with suppress(InputError):
+                each = iter(read_each_change(self._reader, usual.changes))
+                return [Events() if value is None else next(each) for value in values]
         found: list[Events | InputError] = [Events() for _ in values]
         at: list[int] = []
         changes: list[RowChange] = []
@@ -98,6 +107,9 @@ class RowMessages:
         if len(self._reader.entries) != 1 or None in values:
             return None
         try:
+            usual = self._read_usual(cast("Sequence[bytes]", values))
+            if usual is not None:
+                return self._reader.counted(usual.changes.new) if usual.are_added else None
             changes = [self._parse(cast("bytes", one)) for one in values]
             added = [one for one in changes if one is not None and one.old is None]
             if len(added) < len(values):
@@ -106,6 +118,18 @@ class RowMessages:
             return self._reader.counted(table)
         except InputError:
             return None
+
+    def _read_usual(self, values: Sequence[bytes]) -> UsualRows | None:
+        """The rows of messages, by the native core. None if only `parse` can read them or refuse them."""
+        if self._are_changes is None or not values:
+            return None
+        usual = read_usual_rows(values, self._reader.mapping.columns, are_changes=self._are_changes)
+        if usual is None or usual.changes.old is None or not self._judged:
+            return usual
+        blank = np.asarray(usual.changes.has_old)
+        for name in self._judged:
+            blank &= usual.changes.old.column(name).is_null().to_numpy()
+        return None if blank.any() else usual
 
     def _check_old(self, change: RowChange | None) -> None:
         """Raises InputError for an old row of which the source knows the primary key alone, which would seem
@@ -256,6 +280,10 @@ def parse_row(value: bytes) -> RowChange:
 def parse_change(value: bytes) -> RowChange | None:
     """A message of Debezium, in JSON."""
     return row_change(*_split(value))
+
+
+_JSON: Final[Mapping[Parse, bool]] = {parse_row: False, parse_change: True}
+"""Whether messages that are read so are changes."""
 
 
 def added_row(content: Row, converters: "Converters") -> RowChange:

@@ -25,7 +25,7 @@ from livegnn.types import EdgeType, NodeType
 from livegnn.wording import quoted
 
 Change: TypeAlias = Literal["insert", "update", "delete"]
-_CHANGES: Final[tuple[Change, ...]] = ("insert", "update", "delete")
+CHANGES: Final[tuple[Change, ...]] = ("insert", "update", "delete")
 
 
 class RowChanges(NamedTuple):
@@ -130,9 +130,9 @@ def _positions(changes: RowChanges, name: str, first_row: int) -> tuple[Rows, Ro
     """The positions of changes that have a new row, and of those that have an old one."""
     kinds, n = np.asarray(changes.kinds, dtype=object), len(changes.kinds)
     for at, kind in enumerate(kinds.tolist()):
-        if kind not in _CHANGES:
+        if kind not in CHANGES:
             raise InputError(
-                f"{name}: row {first_row + at}: expected one of {', '.join(_CHANGES)}, got {quoted(kind)}"
+                f"{name}: row {first_row + at}: expected one of {', '.join(CHANGES)}, got {quoted(kind)}"
             )
     for table, what in ((changes.new, "new"), (changes.old, "old")):
         if table is not None and table.num_rows != n:
