@@ -490,7 +490,7 @@ def with_unit(draw: Any, mapping: TableMapping, kind: pa.DataType) -> TableMappi
     return replace(mapping, edges=edges)
 
 
-@settings(max_examples=draws(150, 6000))
+@settings(max_examples=draws(60, 6000))
 @given(data=st.data())
 def test_columns_give_the_events_of_each_row(data: st.DataObject) -> None:
     text = data.draw(st.booleans())
@@ -649,7 +649,7 @@ def contents(graph: lg.Graph) -> list[Any]:
     return found
 
 
-@settings(max_examples=draws(200, 8000))
+@settings(max_examples=draws(80, 8000))
 @given(data=st.data())
 def test_changes_by_columns_leave_the_graph_of_changes_by_rows(data: st.DataObject) -> None:
     duplicates = data.draw(st.sampled_from(["replace", "keep"]))

@@ -88,7 +88,7 @@ HEADS = st.sampled_from(
 IDS = st.lists(st.sampled_from([0, 1, 2, 4, 4, 9, -1]), max_size=6)
 
 
-@settings(deadline=None, max_examples=draws(150, 2000))
+@settings(deadline=None, max_examples=draws(40, 2000))
 @given(
     st.lists(
         st.tuples(

@@ -92,7 +92,7 @@ def some_requests(draw: st.DrawFn) -> Request:
     )
 
 
-@settings(deadline=None, max_examples=draws(150, 2000))
+@settings(deadline=None, max_examples=draws(40, 2000))
 @given(some_requests())
 def test_both_ways_give_one_answer(setting: Setting, request_: Request) -> None:
     worker = setting.workers[0]
@@ -119,7 +119,7 @@ NUMBERS, NAMES = st.sampled_from([0, 1, 4, 9]), st.sampled_from(["node 1", "node
 IDS = st.lists(NUMBERS | NAMES, max_size=18)
 
 
-@settings(deadline=None, max_examples=draws(150, 2000))
+@settings(deadline=None, max_examples=draws(40, 2000))
 @given(
     IDS.map(text)
     | st.builds(text, IDS, min_seq=st.integers(-1, 2))
@@ -153,7 +153,7 @@ PARAMETERS = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=draws(100, 1000))
+@settings(deadline=None, max_examples=draws(30, 1000))
 @given(PARAMETERS, st.sampled_from([Limits(), Limits(numbers=20), Limits(ids=2)]))
 def test_a_server_gives_one_answer_to_parameters_both_ways(
     runtime: Runtime, parameters: str, limits: Limits
@@ -194,7 +194,7 @@ def layers(tmp_path_factory: pytest.TempPathFactory) -> Layers:
     return Layers(counted[0], ImmediateReads(counted[1], answers, guard, second), (first, second), keys)
 
 
-@settings(deadline=None, max_examples=draws(200, 3000))
+@settings(deadline=None, max_examples=draws(80, 3000))
 @given(
     st.lists(st.sampled_from(["a", "localhost", "localhost:80", "127.0.0.1", "evil.example"]), max_size=2),
     st.lists(

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gate import draws
 from livegnn.errors import InputError, LogError
 from livegnn.log import Origin
 from livegnn.log.consumers import Position
@@ -43,7 +44,7 @@ class Model:
         return len(self.records)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(20, 200), deadline=None)
 @given(calls=st.lists(st.tuples(st.lists(RECORDS, max_size=6), st.booleans()), max_size=12), data=st.data())
 def test_a_stream_is_a_list(
     tmp_path_factory: pytest.TempPathFactory,

@@ -130,7 +130,7 @@ def outcome(read: Callable[[], object]) -> object:
         return type(error), str(error)
 
 
-@settings(deadline=None, max_examples=draws(800, 20_000))
+@settings(deadline=None, max_examples=draws(250, 20_000))
 @given(bodies(), st.sampled_from([2**20, 2**20, 200, 64]))
 def test_any_body_is_read_as_by_the_general_reader(body: tuple[bytes, str], largest: int) -> None:
     for read in (read_entries, read_each_event):
@@ -139,7 +139,7 @@ def test_any_body_is_read_as_by_the_general_reader(body: tuple[bytes, str], larg
             assert found == outcome(lambda read=read: read(*body, largest))
 
 
-@settings(deadline=None, max_examples=draws(200, 5000))
+@settings(deadline=None, max_examples=draws(60, 5000))
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_as_by_the_general_reader(body: bytes) -> None:
     for text in (
@@ -156,7 +156,7 @@ def test_any_bytes_are_read_as_by_the_general_reader(body: bytes) -> None:
             assert found == again
 
 
-@settings(deadline=None, max_examples=draws(200, 5000))
+@settings(deadline=None, max_examples=draws(60, 5000))
 @given(st.lists(bodies(), min_size=1, max_size=6), st.booleans())
 def test_bodies_that_are_read_together_are_those_of_each(
     several: list[tuple[bytes, str]], in_lines: bool
@@ -170,7 +170,7 @@ def test_bodies_that_are_read_together_are_those_of_each(
     assert from_chunks(chunks) == Events.concatenate(parts)
 
 
-@settings(deadline=None, max_examples=draws(100, 2000))
+@settings(deadline=None, max_examples=draws(40, 2000))
 @given(event_lists())
 def test_what_is_written_is_read_as_it_was(events: Events) -> None:
     lines = events.to_json_lines().encode()
