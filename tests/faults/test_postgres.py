@@ -208,7 +208,13 @@ def test_a_table_and_its_graph_have_the_same_rows(tmp_path: Path, opened: ExitSt
         runtime.wait(runtime.log.last_seq(), PATIENCE)
         return sum(source.lag.values()) == 0 and edges_of(runtime) == wanted
 
-    wait_for(same)
+    try:
+        wait_for(same)
+    except AssertionError:
+        found = edges_of(runtime)
+        differing = {key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key)}
+        some = {key: (found.get(key), wanted.get(key)) for key in sorted(differing)[:5]}
+        pytest.fail(f"{source.lag} messages are not read; {len(differing)} edges differ, such as {some}")
     # A connector that was killed sends some messages again.
     assert changes.wrong <= len(runtime.log.bad_messages()) <= 2 * changes.wrong
     assert all("'amount'" in one.reason for one in runtime.log.bad_messages())
