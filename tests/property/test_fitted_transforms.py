@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
     KBinsDiscretizer,
@@ -72,7 +72,10 @@ KINDS = ["normal", "far", "constant", "skewed", "few"]
 
 
 # Of the encoder that drops a category: it tells the unknown ones by a warning alone.
-pytestmark = pytest.mark.filterwarnings("ignore:Found unknown categories")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Found unknown categories"),
+    pytest.mark.filterwarnings("ignore:Bins whose width are too small"),
+]
 
 
 def same_columns(fitted: object, transforms: Transforms, rows: np.ndarray) -> None:
@@ -125,6 +128,60 @@ def test_categories_are_encoded_as_by_scikit_learn(encoder, width, seed) -> None
     transforms = Transforms.from_sklearn(fitted)
     unseen = np.stack([column(rng, "normal", 40) for _ in range(width)], axis=1)
     same_columns(fitted, transforms, np.where(rng.random(rows.shape) < 0.7, rows, unseen))
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Pipeline([("kept", "passthrough"), ("scaled", StandardScaler())]),
+        lambda: FeatureUnion([("left out", "drop"), ("scaled", StandardScaler())]),
+        lambda: FeatureUnion(
+            [("kept", "passthrough"), ("scaled", make_pipeline("passthrough", MinMaxScaler()))]
+        ),
+    ],
+)
+def test_the_first_part_may_be_no_transformer(make, named) -> None:
+    rows = np.random.default_rng(0).standard_normal((20, 2)).astype(np.float32).astype(np.float64)
+    frame = pd.DataFrame(rows, columns=["a", "b"])
+    fitted = make().fit(frame if named else rows)
+    transforms = Transforms.from_sklearn(fitted)
+    assert transforms.columns == (("a", "b") if named else ("x0", "x1"))
+    assert_near(transforms(rows), fitted.transform(frame if named else rows))
+
+
+@settings(max_examples=draws(25, 500), deadline=None)
+@given(
+    st.sampled_from(sorted({**ENCODERS, "quantile bins": None})),
+    st.lists(st.sampled_from(["normal", "far", "skewed", "few"]), min_size=1, max_size=3),
+    st.integers(0, 2**32),
+    st.sampled_from(["mean", "median", "most_frequent"]),
+    st.sampled_from([math.nan, -1.0]),
+    st.booleans(),
+)
+@example("quantile bins", ["normal", "few"], 3, "mean", math.nan, True)
+@example("quantile bins", ["normal"], 4, "mean", -1.0, False)
+@example("ordinal", ["few"], 5, "mean", math.nan, True)
+def test_imputed_numbers_are_encoded_as_by_scikit_learn(
+    encoder, kinds, seed, strategy, missing, marked
+) -> None:
+    """The mean of a column is often the very edge of a bin, and no number of float32."""
+    rng = np.random.default_rng(seed)
+    rows = np.stack([column(rng, kind, 60) for kind in kinds], axis=1)
+    lacks = rng.random(rows.shape) < 0.3
+    lacks[:2] = False  # no column is empty
+    imputer = SimpleImputer(strategy=strategy, missing_values=missing, add_indicator=marked)
+    filled = imputer.fit(np.where(lacks, missing, rows))
+    quantiles = KBinsDiscretizer(
+        3, encode="ordinal", strategy="quantile", quantile_method="averaged_inverted_cdf"
+    )
+    made = quantiles if encoder == "quantile bins" else ENCODERS[encoder]()
+    if encoder in ("one-hot", "dense, first dropped", "ordinal"):  # categories are numbers of float32
+        made.fit(np.float32(filled.transform(np.where(lacks, missing, rows))).astype(np.float64))
+        fitted = Pipeline([("filled", filled), ("made", made)])
+    else:
+        fitted = make_pipeline(imputer, made).fit(np.where(lacks, missing, rows))
+    same_columns(fitted, Transforms.from_sklearn(fitted), np.where(lacks, missing, rows))
 
 
 def people(rng: np.random.Generator, rows: int) -> pd.DataFrame:

@@ -73,6 +73,12 @@ def test_what_was_not_fitted_is_refused() -> None:
         Transforms.from_sklearn("standard")
 
 
+def test_quantiles_of_one_row_are_refused() -> None:
+    fitted = QuantileTransformer(n_quantiles=1).fit(ROWS[:1])
+    with pytest.raises(ModelError, match="fit it on at least two rows"):
+        Transforms.from_sklearn(fitted)
+
+
 def test_columns_must_hold_those_of_the_fit() -> None:
     frame = pd.DataFrame(ROWS, columns=["a", "b"])
     fitted = StandardScaler().fit(frame)

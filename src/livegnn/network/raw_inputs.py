@@ -106,7 +106,7 @@ def needs_every_number(model: _Parts) -> dict[str, tuple[int, ...]]:
         others = step.op == "fill_missing" and step.attrs.get("missing", MISSING) != MISSING
         if others:
             carried[step.output] = inputs[0]
-        elif step.op not in _CARRIERS and step.op not in _REPLACERS:
+        if others or (step.op not in _CARRIERS and step.op not in _REPLACERS):
             read |= {one for channels in inputs for channel in channels for one in channel}
     for value in (*model.outputs.values(), *model.edge_outputs.values(), *model.layers[1:]):
         read |= {one for channel in carried[value] for one in channel}

@@ -12,7 +12,7 @@ import numpy as np
 
 from livegnn.network.operators import Attribute
 from livegnn.network.steps import Step
-from livegnn.types import DoubleArray, FloatArray
+from livegnn.types import MISSING, DoubleArray, FloatArray
 
 Numbers: TypeAlias = Sequence[float] | DoubleArray
 
@@ -81,6 +81,7 @@ class Chain:
 
     def one_hot(self, channels: Sequence[int], categories: Numbers) -> None:
         """1 where a channel is a category; reads the source itself in a chain without steps."""
+        self.keep_apart(channels, [[one] for one in categories])
         self._apply_numbers()
         places = channels if self._columns is None else [self._columns[channel] for channel in channels]
         tensors = {"channels": np.array(places, np.float32), "categories": np.asarray(categories, np.float32)}
@@ -109,10 +110,33 @@ class Chain:
             self._apply_numbers()
         self._function = function
 
+    def miss(self, number: float) -> None:
+        """A number becomes a missing one, so that what replaces it is transformed in float64."""
+        self.add("fill_missing", {"values": np.full(self.width, MISSING)}, self.width, missing=number)
+
     def fill(self, values: DoubleArray) -> None:
         """Puts values in place of missing numbers."""
         if self._fill is None:
             self._fill = values
+
+    def keep_apart(self, channels: Sequence[int], categories: Sequence[Numbers]) -> None:
+        """A value in place of missing numbers that is no category of its channel does not become one by
+        rounding. categories: of each of `channels`."""
+        if self._fill is None:
+            return
+        self._fill = self._fill.copy()
+        for channel in range(self.width):
+            own = {
+                float(one)
+                for c, some in zip(channels, categories, strict=True)
+                if c == channel
+                for one in some
+            }
+            value, rounded = self._fill[channel], np.float32(self._fill[channel])
+            if value not in own:
+                while float(rounded) in own:
+                    rounded = np.nextafter(rounded, np.float32(0))
+                self._fill[channel] = float(rounded)
 
     def by_order(
         self, op: str, tensors: Mapping[str, FloatArray], apply: Callable[[DoubleArray], DoubleArray]

@@ -61,10 +61,10 @@ def read_columns(fitted: object, columns: Sequence[str] | None) -> tuple[tuple[s
 
     columns: the caller's names of all, if given. Raises `ModelError`.
     """
-    count = getattr(fitted, "n_features_in_", None)
+    count = _of_first(fitted, "n_features_in_")
     if count is None:
         raise ModelError(f"expected a fitted transformer of scikit-learn, got {show(fitted)}: fit it first")
-    named = getattr(fitted, "feature_names_in_", None)
+    named = _of_first(fitted, "feature_names_in_")
     own = tuple(f"x{i}" for i in range(count)) if named is None else tuple(map(str, named))
     if columns is None:
         return own, own
@@ -78,6 +78,15 @@ def read_columns(fitted: object, columns: Sequence[str] | None) -> tuple[tuple[s
             f"{', '.join(names)}"
         )
     return names, own
+
+
+def _of_first(fitted: Any, attribute: str) -> Any:
+    """An attribute of a fitted transformer; of a pipeline or a union that begins with parts without it, such
+    as "passthrough", that of the first part that has it."""
+    parts = [one for _, one in getattr(fitted, "steps", getattr(fitted, "transformer_list", ()))]
+    found = (_of_first(part, attribute) for part in parts)
+    own = getattr(fitted, attribute, None)
+    return own if own is not None else next((one for one in found if one is not None), None)
 
 
 def read_kinds(fitted: Any, columns: Columns) -> Kinds:
@@ -141,6 +150,8 @@ def _quantile(fitted: Any, columns: Columns) -> Kinds:
             f"cannot read a QuantileTransformer with output_distribution={fitted.output_distribution!r}, "
             "only with 'uniform'"
         )
+    if len(fitted.quantiles_) < 2:
+        raise ModelError("cannot read a QuantileTransformer of one quantile: fit it on at least two rows")
     return (Quantile(tuple(map(tuple, fitted.quantiles_.T))),)
 
 

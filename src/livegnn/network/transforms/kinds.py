@@ -156,11 +156,9 @@ class Fill:
         return np.where(_is(x, self.stands_for), np.array(self.values), x)
 
     def write(self, chain: Chain) -> None:
-        values = np.array(self.values)
-        if np.isnan(self.stands_for):
-            chain.fill(values)
-        else:
-            chain.add("fill_missing", {"values": values}, chain.width, missing=_exact(self.stands_for))
+        if not np.isnan(self.stands_for):
+            chain.miss(_exact(self.stands_for))
+        chain.fill(np.array(self.values))
 
 
 @dataclass(frozen=True)
@@ -259,6 +257,7 @@ class Ordinal:
     def write(self, chain: Chain) -> None:
         most = max(map(len, self.categories))
         rows = [[*map(_category, own), *[_category(own[-1])] * (most - len(own))] for own in self.categories]
+        chain.keep_apart(range(chain.width), rows)
         chain.add("ordinal", {"categories": np.array(rows)}, chain.width, unknown=float(self.unknown))
 
 
@@ -283,6 +282,10 @@ class Cyclic:
 
     def write(self, chain: Chain) -> None:
         chain.add("cyclic", {}, 2 * chain.width, period=float(self.period))
+
+
+Columnwise: TypeAlias = Standardize | Log | Clip | Quantile | Fill | Bucket | OneHot | Ordinal
+"""Kinds that compute each column of the result from one channel, in the order of these."""
 
 
 @dataclass(frozen=True)
@@ -318,7 +321,7 @@ class Branches:
                 write(kinds, made[-1])
         chain.join(made)
 
-    def then(self, kind: "Standardize | Log | Clip | Quantile | Fill") -> "Branches":
+    def then(self, kind: "Columnwise") -> "Branches":
         """The same, with a kind for all channels of the result at the end of each branch."""
         branches, first = [], 0
         for own, kinds in self.branches:
@@ -338,12 +341,12 @@ def apply(kinds: Sequence[Kind], x: Rows) -> Rows:
 def write(kinds: Sequence[Kind], chain: Chain) -> None:
     """Adds the kinds, one after the other, to a chain of steps.
 
-    A transform of numbers after branches is applied in each of them, where fewer steps round.
+    A transform of columns after branches is applied in each of them, where fewer steps round.
     """
     merged = list[Kind]()
     for kind in kinds:
         last = merged[-1] if merged else None
-        if isinstance(last, Branches) and isinstance(kind, Standardize | Log | Clip | Quantile | Fill):
+        if isinstance(last, Branches) and isinstance(kind, Columnwise):
             merged[-1] = last.then(kind)
         else:
             merged.append(kind)
@@ -351,13 +354,24 @@ def write(kinds: Sequence[Kind], chain: Chain) -> None:
         kind.write(chain)
 
 
-def _part(kind: Standardize | Log | Clip | Quantile | Fill, first: int, last: int) -> Kind:
+def _part(kind: Columnwise, first: int, last: int) -> Kind:
     """The kind for some of its channels."""
-    if isinstance(kind, Standardize):
-        return Standardize(kind.mean[first:last], kind.scale[first:last])
-    if isinstance(kind, Quantile):
-        return Quantile(kind.quantiles[first:last])
-    return Fill(kind.values[first:last], kind.stands_for) if isinstance(kind, Fill) else kind
+    own = slice(first, last)
+    match kind:
+        case Standardize():
+            return Standardize(kind.mean[own], kind.scale[own])
+        case Quantile():
+            return Quantile(kind.quantiles[own])
+        case Fill():
+            return Fill(kind.values[own], kind.stands_for)
+        case Bucket():
+            return Bucket(kind.boundaries[own])
+        case OneHot():
+            return OneHot(kind.categories[own])
+        case Ordinal():
+            return Ordinal(kind.categories[own], kind.unknown)
+        case _:
+            return kind
 
 
 def _width(kinds: Sequence[Kind], width: int) -> int:

@@ -65,7 +65,7 @@ class Transforms:
         count, names = len(self.columns), []
         for place, name in enumerate(self.columns):
             states = [_MISSING if c == place else _PLAIN for c in range(count)]
-            if not any("missing" in state for state in _follow(self.kinds, states)):
+            if not any(state & _UNREPLACED for state in _follow(self.kinds, states)):
                 names.append(name)
         return tuple(names)
 
@@ -134,9 +134,11 @@ class Transforms:
         return steps.steps, steps.tensors, output
 
 
-_State: TypeAlias = frozenset[Literal["missing", "undefined", "rounded"]]
+_State: TypeAlias = frozenset[Literal["missing", "refused", "undefined", "rounded"]]
 _PLAIN: Final[_State] = frozenset()
 _MISSING: Final[_State] = frozenset({"missing"})
+_REFUSED: Final[_State] = frozenset({"refused"})
+_UNREPLACED = _MISSING | _REFUSED
 _UNDEFINED: Final[_State] = frozenset({"undefined", "rounded"})
 _ROUNDED: Final[_State] = frozenset({"rounded"})
 
@@ -148,8 +150,9 @@ def _replaces(kind: Kind) -> bool:
 
 
 def _follow(kinds: Sequence[Kind], states: list[_State]) -> list[_State]:
-    """For each channel of the result: whether it may be missing, undefined (as the logarithm of -1 is), or
-    rounded from a result in float64. states: of the channels that are read.
+    """For each channel of the result: whether it may be missing, undefined (as the logarithm of -1 is),
+    rounded from a result in float64, or refused where it is missing: an imputer for a number, such as -1,
+    reads no missing ones. states: of the channels that are read.
 
     Raises `ModelError` where an imputer would replace an undefined number, which the steps of a model do not,
     and where a kind would compare rounded numbers, as equal ones may differ then.
@@ -161,6 +164,9 @@ def _follow(kinds: Sequence[Kind], states: list[_State]) -> list[_State]:
             parts = [_follow(inner, [states[c] for c in own]) for own, inner in kind.branches]
             states = [state for part in parts for state in part]
             continue
+        refused = _REFUSED if "refused" in reads else _PLAIN
+        if isinstance(kind, Fill | Indicate) and not np.isnan(kind.stands_for) and "missing" in reads:
+            refused = _REFUSED
         if isinstance(kind, Fill | Indicate) and "undefined" in reads:
             raise ModelError(
                 "an imputer must be in front of a logarithm, not behind it: fit it in this order"
@@ -177,4 +183,5 @@ def _follow(kinds: Sequence[Kind], states: list[_State]) -> list[_State]:
             states = [state | _UNDEFINED for state in states]
         elif isinstance(kind, Standardize | Quantile):
             states = [state | _ROUNDED for state in states]
+        states = [state | refused for state in states]
     return states
