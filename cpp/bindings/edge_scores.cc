@@ -151,11 +151,106 @@ nb::object predict_edges(const Engine& engine, size_t edge_output, const GivenId
   return score_together(engine, edge_output, sources, targets, work, at_once, score);
 }
 
+// The indices that nodes of a type have. Call it inside a read.
+std::vector<uint32_t> present(const Graph& graph, uint32_t type, const In<uint32_t>& indices) {
+  const IdMap& ids = graph.nodes[type].ids;
+  std::vector<uint32_t> found;
+  found.reserve(indices.shape(0));
+  for (size_t i = 0; i < indices.shape(0); ++i) {
+    const uint32_t index = indices.data()[i];
+    if (index < ids.capacity() && ids.in_use(index)) found.push_back(index);
+  }
+  return found;
+}
+
+// Marks the targets to which an edge of the output's type leads from the source.
+std::vector<uint8_t> linked(const Graph& graph, const EdgeOutput& output, uint32_t source,
+                            const std::vector<uint32_t>& targets) {
+  std::vector<uint8_t> marks(targets.size(), 0);
+  if (output.edge_type == kNoIndex) return marks;
+  const auto& store = *graph.edges[output.edge_type].store;
+  if (store.degree_out(source) > targets.size()) {
+    for (size_t i = 0; i < targets.size(); ++i) marks[i] = store.find_any(source, targets[i]).has_value() ? 1 : 0;
+    return marks;
+  }
+  std::vector<uint32_t> neighbors;
+  store.scan_out(source, [&](NeighborSpan span) { neighbors.insert(neighbors.end(), span.ids, span.ids + span.size); });
+  std::sort(neighbors.begin(), neighbors.end());
+  for (size_t i = 0; i < targets.size(); ++i) {
+    marks[i] = std::binary_search(neighbors.begin(), neighbors.end(), targets[i]) ? 1 : 0;
+  }
+  return marks;
+}
+
+// The nodes that have the given indices as targets of one source, at one state of the graph: their indices and numbers,
+// scores, marks of those to which an edge leads already, and features if they are wanted. The number of commits that
+// the state reflects is that of the view. None if the source does not exist.
+nb::object score_targets(const Engine& engine, size_t edge_output, int64_t source, In<uint32_t> indices,
+                         const GivenFeatures& features, std::optional<float> weight, bool links, bool attributes) {
+  const Graph& graph = engine.graph();
+  const EdgeOutput& output = engine.program().edge_outputs.at(edge_output);
+  const size_t width = edge_output_width(engine.program(), edge_output);
+  const NodeFeatures& table = graph.nodes[output.target_type].features;
+  std::vector<uint32_t> targets;
+  std::vector<int64_t> numbers;
+  std::vector<float> scores, x;
+  std::vector<uint8_t> marks;
+  size_t columns = 0;
+  const auto work = [&] { return scoring_work(engine, output, indices.shape(0)); };
+  const bool known = read(graph, work, [&] {
+    const uint32_t node = engine.retired() ? kNoIndex : graph.nodes[output.source_type].ids.index_of(source);
+    if (node == kNoIndex) return false;
+    targets = present(graph, output.target_type, indices);
+    numbers.reserve(targets.size());
+    for (uint32_t target : targets) numbers.push_back(graph.nodes[output.target_type].ids.id_of(target));
+    const std::vector<uint32_t> sources(targets.size(), node);
+    const std::vector<float> weights(weight ? targets.size() : 0, weight.value_or(1.0f));
+    std::vector<float> rows;
+    for (size_t i = 0; features && i < targets.size(); ++i) {
+      rows.insert(rows.end(), features->data(), features->data() + features->shape(1));
+    }
+    scores.resize(targets.size() * width);
+    score_present(engine, edge_output, {sources, targets, rows.data(), weight ? weights.data() : nullptr},
+                  scores.data());
+    if (links) marks = linked(graph, output, node, targets);
+    if (attributes) {
+      columns = table.width();
+      x = read_rows(table, targets);
+    }
+    return true;
+  });
+  if (!known) return nb::none();
+  const size_t count = targets.size();
+  return nb::make_tuple(given(std::move(targets)), given(std::move(numbers)), given(std::move(scores), count, width),
+                        given(std::move(marks)), given(std::move(x), attributes ? count : 0, columns));
+}
+
+// The rows of an edge output that reads its targets alone, of the nodes that have the given indices, and these indices.
+nb::object target_rows(const Engine& engine, size_t edge_output, In<uint32_t> indices) {
+  const Graph& graph = engine.graph();
+  const EdgeOutput& output = engine.program().edge_outputs.at(edge_output);
+  const size_t width = edge_output_width(engine.program(), edge_output);
+  std::vector<uint32_t> targets;
+  std::vector<float> rows;
+  const auto work = [&] { return scoring_work(engine, output, indices.shape(0)); };
+  read(graph, work, [&] {
+    if (engine.retired()) return;
+    targets = present(graph, output.target_type, indices);
+    rows.resize(targets.size() * width);
+    score_present(engine, edge_output, {targets, targets}, rows.data());
+  });
+  const size_t count = targets.size();
+  return nb::make_tuple(given(std::move(targets)), given(std::move(rows), count, width));
+}
+
 }  // namespace
 
 void bind_edge_scores(nb::class_<Engine>& engine) {
   engine.def("score", &score, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg())
       .def("predict_edges", &predict_edges, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg())
+      .def("score_targets", &score_targets, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(),
+           nb::arg(), nb::arg())
+      .def("target_rows", &target_rows)
       // The next two take indices of nodes, so only the one writer may call them.
       .def(
           "score_indices",

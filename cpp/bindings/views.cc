@@ -75,6 +75,9 @@ void bind_engine_view(nb::module_& module) {
              }
              return self.outcome;
            })
+      .def("watch", [](HeldEngineView& self, std::vector<size_t> outputs) { self.watch(std::move(outputs)); })
+      // Indices of nodes; it may be called between a batch's commit and the next batch.
+      .def("changed_rows", [](const HeldEngineView& self, size_t watched) { return copy(self.changed_rows(watched)); })
       .def_ro("commits", &HeldEngineView::commits);
 }
 

@@ -41,16 +41,27 @@ class EngineView : public View {
   void load(const ArrayViews& from) override { engine_.load(from); }
   size_t bytes() const override { return engine_.batch_bytes() + prepared_->held(); }
 
+  // From the next batch on, also finds the nodes whose rows of these outputs it changes. Only the one writer may call
+  // it, between batches.
+  void watch(std::vector<size_t> outputs);
+  // Of the last batch that was prepared, as of `rows_changed` (preparation.h), for the output at this position of those
+  // that are watched; empty if a lazy engine has only marked it.
+  const std::vector<uint32_t>& changed_rows(size_t watched) const { return changed_rows_.at(watched); }
+
   // The prepared batch and its statistics.
   const Prepared& prepared() const { return *prepared_; }
   // The ids of the nodes whose prediction changed; moves them out, so only the first call returns them.
   std::vector<int64_t> take_changed_ids() { return std::move(changed_ids_); }
 
  private:
+  void find_changed_rows();
+
   Engine& engine_;
   std::unique_ptr<Prepared> prepared_;
   const Delta* delta_ = nullptr;
   std::vector<int64_t> changed_ids_;
+  std::vector<size_t> watched_;                      // outputs
+  std::vector<std::vector<uint32_t>> changed_rows_;  // of each of them
   bool settled_ = false, trusted_ = false;
 };
 

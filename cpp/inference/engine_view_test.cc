@@ -4,6 +4,9 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <numeric>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "inference/engine_model.h"
@@ -16,11 +19,12 @@ using namespace testing;
 
 namespace {
 
-// The prediction of each node by its id.
-std::map<int64_t, Floats> predictions(const Engine& engine) {
+// An output of each node by its id.
+std::map<int64_t, Floats> predictions(const Engine& engine, size_t output = 0) {
   const std::vector<uint32_t> nodes = nodes_in_use(engine);
-  const Floats rows = all_predictions(engine);
-  const auto width = static_cast<std::ptrdiff_t>(engine.output_width());
+  const auto width = static_cast<std::ptrdiff_t>(engine.output_width(output));
+  Floats rows(nodes.size() * static_cast<size_t>(width));
+  engine.predict(nodes, rows.data(), output);
   std::map<int64_t, Floats> all;
   for (size_t i = 0; i < nodes.size(); ++i) {
     const auto row = rows.begin() + static_cast<std::ptrdiff_t>(i) * width;
@@ -75,6 +79,48 @@ TEST(engine_view_follows_its_graph) {
       std::sort(changed.begin(), changed.end());
       CHECK(std::includes(changed.begin(), changed.end(), expected.begin(), expected.end()));
     }
+  }
+}
+
+// It names the nodes whose rows of any output have changed: of sums along edges, and of rows that are made of them.
+TEST(engine_view_names_the_changed_rows_of_the_outputs_that_are_watched) {
+  Random random;
+  for (const Setting& setting : kSettings) {
+    Graph graph({kFeatures}, {{0, 0, setting.options, setting.edge_features}});
+    EventStream stream(&graph);
+    commit(stream.begin(60, 250), &graph, {});
+    Program program = setting.make();
+    for (const PropagateStep& step : program.propagations) program.others.push_back({true, step.output});
+    for (const RowsStep& step : program.rows) {
+      for (const Sink& sink : step.sinks) program.others.push_back({true, sink.value});
+    }
+    for (uint32_t i = 0; i < program.on_demand.size(); ++i) program.others.push_back({false, i});
+    Engine engine(graph, std::move(program), 1);
+    engine.initialize();
+    EngineView view(engine);
+    std::vector<size_t> outputs(1 + engine.program().others.size());
+    std::iota(outputs.begin(), outputs.end(), size_t{0});
+    view.watch(outputs);
+    size_t fewer = 0;  // a batch may reach all nodes
+    for (int batch = 0; batch < 10; ++batch) {
+      std::vector<std::map<int64_t, Floats>> before;
+      for (size_t output : outputs) before.push_back(predictions(engine, output));
+      const Delta delta = stream.next(3);
+      View* const views[] = {&view};
+      graph.prepare(delta);
+      view.prepare(Change(graph, delta));
+      commit(&graph, delta, views);
+      for (size_t output : outputs) {
+        std::set<int64_t> named;
+        for (uint32_t node : view.changed_rows(output)) named.insert(graph.nodes[0].ids.id_of(node));
+        for (const auto& [id, row] : predictions(engine, output)) {
+          const auto old = before[output].find(id);
+          if (old == before[output].end() || old->second != row) CHECK(named.contains(id));
+        }
+        fewer += named.size() < before[output].size() ? 1 : 0;
+      }
+    }
+    CHECK(fewer > 0);
   }
 }
 

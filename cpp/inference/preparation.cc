@@ -32,4 +32,24 @@ size_t Preparation::bytes() const {
   return bytes;
 }
 
+std::vector<uint32_t> rows_changed(const Program& program, const BatchChanges& changes, size_t output) {
+  std::vector<uint32_t> nodes;
+  const auto include = [&](uint32_t value) {
+    const Changes& rows = changes.of(value);
+    const auto own = static_cast<std::ptrdiff_t>(rows.own_size());
+    nodes.insert(nodes.end(), rows.nodes().begin(), rows.nodes().begin() + own);
+  };
+  const auto [kept, position] = program.output_at(output);
+  if (kept) {
+    include(position);
+  } else {
+    for (uint32_t source : program.on_demand[position].sources) include(source);
+  }
+  const NodeDelta& delta = changes.delta->nodes[program.output_type(output)];
+  for (size_t i = 0; i < delta.added.size(); ++i) {
+    if (delta.added_ids[i] != kNoId) nodes.push_back(delta.added[i]);  // whatever their rows are
+  }
+  return nodes;
+}
+
 }  // namespace livegnn

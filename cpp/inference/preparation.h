@@ -3,12 +3,21 @@
 // Thread safety: one thread prepares.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
 #include "inference/backend.h"
 #include "inference/lazy/lazy_marks.h"
 #include "inference/propagation/prepared_batch.h"
 #include "memory/recent_needs.h"
 
 namespace livegnn {
+
+// The nodes whose rows of an output a prepared batch changes, including added ones; some may be listed twice. If the
+// output is computed on demand, also nodes of which only a row that it reads is changed. Requires: the batch was
+// computed, not only marked.
+std::vector<uint32_t> rows_changed(const Program& program, const BatchChanges& changes, size_t output);
 
 struct Preparation final : Prepared {
   PreparedBatch batch{this};
