@@ -60,17 +60,19 @@ def move(world: "World", gone: np.ndarray, come: np.ndarray, value: float) -> Ev
 
 
 def with_scores(model: Model) -> Model:
-    """The model with an edge output of both ends and the edge's features."""
+    """The model with an edge output of both ends and the edge's features, and one of their product."""
     steps = (
         Step("source", (model.output,), "from", attrs={"edge_type": EDGE}),
         Step("target", (model.output,), "to", attrs={"edge_type": EDGE}),
         Step("concat", ("from", "to", "own"), "score"),
+        Step("multiply", ("from", "to"), "product"),
+        Step("sum_channels", ("product",), "dot", attrs={"heads": 1}),
     )
     return replace(
         model,
         steps=(*model.steps, *steps),
         edge_inputs={"own": EdgeInput(EDGE, 1)},
-        edge_outputs={"score": "score"},
+        edge_outputs={"score": "score", "alike": "dot"},
     )
 
 
@@ -125,6 +127,7 @@ def ignore(answer: object) -> None:
 
 Call = Callable[[World], object]
 ENDS = np.array([1, 2]), np.array([0, 1])  # two edges that stay
+COLUMNS = {"edge_attr": np.ones((2, 1)), "output": "score"}  # of these
 
 GRAPH: dict[str, Call] = {
     "apply": lambda world: attempt(lambda: world.graph.apply(world.to(True))),
@@ -152,6 +155,13 @@ GRAPH: dict[str, Call] = {
 }
 ENGINE: dict[str, Call] = {
     "apply": lambda world: attempt(lambda: world.engine.apply(world.to(True))),
+    "candidate_index": lambda world: world.engine.candidate_index("alike").waiting >= 0,
+    "candidates": lambda world: world.engine.candidates(
+        world.ids([CENTER])[0].item(), 99, output="alike"
+    ).scores.tolist(),
+    "candidates_of_each": lambda world: len(
+        world.engine.candidates_of_each(world.ids(STAY), 9, output="alike")
+    ),
     "digest": lambda world: world.engine.digest,
     "embeddings": lambda world: sorted(world.engine.embeddings(-1).tolist()),
     "epoch": lambda world: world.engine.epoch >= 0,
@@ -169,12 +179,12 @@ ENGINE: dict[str, Call] = {
     "predict_at_once": lambda world: (
         world.engine.predict_at_once(world.ids(STAY)) is None
     ),  # it would call a function
-    "predict_edges": lambda world: world.engine.predict_edges(*map(world.ids, ENDS)).tolist(),
-    "predict_edges_at_once": lambda world: world.engine.predict_edges_at_once(*map(world.ids, ENDS)) is None,
-    "score": lambda world: world.engine.score(*map(world.ids, ENDS), edge_attr=np.ones((2, 1))).tolist(),
-    "score_at_once": lambda world: (
-        world.engine.score_at_once(*map(world.ids, ENDS), edge_attr=np.ones((2, 1))) is None
+    "predict_edges": lambda world: world.engine.predict_edges(*map(world.ids, ENDS), output="score").tolist(),
+    "predict_edges_at_once": lambda world: (
+        world.engine.predict_edges_at_once(*map(world.ids, ENDS), output="score") is None
     ),
+    "score": lambda world: world.engine.score(*map(world.ids, ENDS), **COLUMNS).tolist(),
+    "score_at_once": lambda world: world.engine.score_at_once(*map(world.ids, ENDS), **COLUMNS) is None,
     "scrub": lambda world: world.engine.scrub(8),
     "scrubbed": lambda world: world.engine.scrubbed(8),
     "seq": lambda world: world.engine.seq >= 0,
@@ -233,7 +243,7 @@ WHAT_IF: dict[str, Call] = {
     "changed": lambda world: sorted(world.supposed.changed.tolist()),
     "num_changed": lambda world: world.supposed.num_changed,
     "predict": lambda world: world.supposed.predict(world.ids(STAY)).tolist(),
-    "score": lambda world: world.supposed.score(*map(world.ids, ENDS), edge_attr=np.ones((2, 1))).tolist(),
+    "score": lambda world: world.supposed.score(*map(world.ids, ENDS), **COLUMNS).tolist(),
 }
 SAMPLING: dict[str, Call] = {
     "sample_metapath": lambda world: sorted(

@@ -1,4 +1,11 @@
-"""Adds a model's edge outputs to the program of an engine, as operations on rows of edges."""
+"""Adds a model's edge outputs to the program of an engine, as operations on rows of edges.
+
+An edge output that is an inner product adds two more, for its vectors: that of the source, from the source
+and the edge's columns, and that of the target. They follow all others.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import livegnn._core as _core
 from livegnn.compiler.layout import Layouts
@@ -7,52 +14,104 @@ from livegnn.compiler.messages import SIDES, Operation
 from livegnn.errors import ModelError
 from livegnn.network import Model, Step
 from livegnn.network.edge_scores import EdgeScores
+from livegnn.network.inner_products import InnerProduct, inner_products, side_steps
 from livegnn.network.outputs import Outputs
 from livegnn.schema import Schema
+from livegnn.types import NodeType
+
+
+class VectorOutputs:
+    """The positions of the edge outputs for the vectors of an inner product.
+
+    source_widths: of the values that the vector of a source is made of. width: of the vectors.
+    """
+
+    def __init__(self, model: Model, name: str, place: int, product: InnerProduct) -> None:
+        self.source = len(model.edge_scores) + 2 * place
+        self.target = self.source + 1
+        self.product = product
+        self.source_widths = [model.width(value) for value in product.source_values]
+        self.width = sum(model.width(value) for value in product.target_values)
+        scores = model.edge_scores[name]
+        needed = {
+            read for step in side_steps(scores, product.target_values, model.width)[0] for read in step.inputs
+        }
+        self.read = tuple(dict.fromkeys(scores.targets[value] for value in scores.targets if value in needed))
+        """The outputs of nodes that the vector of a target is made of."""
+
+
+def vector_outputs(model: Model) -> Mapping[str, VectorOutputs]:
+    """Those of each edge output that is an inner product."""
+    return {
+        name: VectorOutputs(model, name, place, product)
+        for place, (name, product) in enumerate(inner_products(model).items())
+    }
 
 
 def add_edge_outputs(model: Model, schema: Schema, program: _core.Program) -> None:
-    """Adds all edge outputs, in the order of ``model.edge_scores``, to the program of the model's plan.
+    """Adds all edge outputs, in the order of ``model.edge_scores``, to the program of the model's plan, and
+    then the vectors of `vector_outputs`.
 
     Raises `ModelError` if the graph lacks a node type at an end of the edges.
     """
-    outputs, layouts = Outputs(model), Layouts(model, program)
+    adding = _Adding(model, schema, program)
     for name, scores in model.edge_scores.items():
         _check_ends(name, scores, schema)
-        sides: dict[str, tuple[int, int]] = {}
-        for value, output in scores.sources.items():
-            sides[value] = (SIDES["source"], outputs.find(output).position)
-        for value, output in scores.targets.items():
-            sides[value] = (SIDES["target"], outputs.find(output).position)
-        for value, column in scores.edge_inputs.items():
-            sides[value] = (SIDES[column.column], 0)
-        layout = layouts.lay_out(
-            {value: model.width(value) for value in sides},
-            [_operation(model, step) for step in scores.steps],
-        )
+        adding.add(scores, scores.steps, scores.value, scores.edge_type[0], scores.edge_type[2])
+    for name, product in inner_products(model).items():
+        scores = model.edge_scores[name]
         source, _, target = scores.edge_type
-        known = scores.edge_type in schema.edge_types
-        program.add_edge_output(
-            edge_type=schema.edge_type_index(scores.edge_type) if known else None,
-            source_type=schema.node_type_index(source),
-            target_type=schema.node_type_index(target),
+        for values, node_type in ((product.source_values, source), (product.target_values, target)):
+            steps, value, width = side_steps(scores, values, model.width)
+            adding.add(scores, steps, value, node_type, node_type, {value: width})
+
+
+class _Adding:
+    """Adds edge outputs of one model to one program."""
+
+    def __init__(self, model: Model, schema: Schema, program: _core.Program) -> None:
+        self._model, self._schema, self._program = model, schema, program
+        self._outputs, self._layouts = Outputs(model), Layouts(model, program)
+
+    def add(
+        self,
+        scores: EdgeScores,
+        steps: Sequence[Step],
+        value: str,
+        source_type: NodeType,
+        target_type: NodeType,
+        widths: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """Adds the rows of a value that the steps write. widths: of values that the model does not have."""
+        read = {name for step in steps for name in step.inputs}
+        sides: dict[str, tuple[int, int]] = {}
+        for side, ends in ((SIDES["source"], scores.sources), (SIDES["target"], scores.targets)):
+            for name, output in ends.items():
+                sides[name] = (side, self._outputs.find(output).position)
+        for name, column in scores.edge_inputs.items():
+            sides[name] = (SIDES[column.column], 0)
+        sides = {name: place for name, place in sides.items() if name in read}
+        layout = self._layouts.lay_out(
+            {name: self._model.width(name) for name in sides},
+            [_operation(step, widths.get(step.output) or self._model.width(step.output)) for step in steps],
+        )
+        known = scores.edge_type in self._schema.edge_types
+        self._program.add_edge_output(
+            edge_type=self._schema.edge_type_index(scores.edge_type) if known else None,
+            source_type=self._schema.node_type_index(source_type),
+            target_type=self._schema.node_type_index(target_type),
             sources=list(sides.values()),
             buffers=layout.buffers,
             registers=layout.registers,
             ops=layout.ops,
-            register=layout.register[scores.value],
+            register=layout.register[value],
         )
 
 
-def _operation(model: Model, step: Step) -> Operation:
+def _operation(step: Step, width: int) -> Operation:
     by_degree = step.op in BY_DEGREE
     return Operation(
-        BY_DEGREE.get(step.op, step.op),
-        step.inputs,
-        step.output,
-        model.width(step.output),
-        "",
-        None if by_degree else step,
+        BY_DEGREE.get(step.op, step.op), step.inputs, step.output, width, "", None if by_degree else step
     )
 
 

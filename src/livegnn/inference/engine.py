@@ -15,8 +15,8 @@ from livegnn.errors import InputError, UnknownNodeError
 from livegnn.events import Events
 from livegnn.graph import Graph, GraphDelta, Transaction
 from livegnn.graph.writer import Measurement
+from livegnn.inference.candidates import CandidateFinder
 from livegnn.inference.cost import RECENT, Costing, RecentBatch
-from livegnn.inference.edge_scoring import EdgePredictor
 from livegnn.inference.engine_state import restore, save, take
 from livegnn.inference.history import History
 from livegnn.inference.native_engine import NativeEngine, check_pair, missing_engine, narrowed, refuse_lost
@@ -41,7 +41,7 @@ _Read = TypeVar("_Read")
 _SAMPLE = "sample, a number of nodes,"
 
 
-class Engine(Costing, EdgePredictor):
+class Engine(Costing, CandidateFinder):
     """Keeps the embeddings of `model` on `graph` exact while batches of events are applied to the graph.
 
     options: an `EngineOptions`; its fields may also be given one by one, as keywords.
@@ -479,7 +479,7 @@ class Engine(Costing, EdgePredictor):
         For a lazy engine it includes the rows that queries have computed (``"overlay"``) and the changes
         recorded since it last settled (``"record"``). Like `Graph.memory`, it never waits for a batch.
         """
-        return {**self.graph.memory(), **self._memory.read(self._measure)}
+        return {**self.graph.memory(), **self._memory.read(self._measure), **self._candidate_memory()}
 
     def _measure(self) -> dict[str, int]:
         history = None if self._history is None else self._history.nbytes

@@ -12,7 +12,7 @@ import numpy as np
 
 import livegnn._core as _core
 from livegnn.arguments import as_path, chosen_threads
-from livegnn.compiler.edge_outputs import add_edge_outputs
+from livegnn.compiler.edge_outputs import add_edge_outputs, vector_outputs
 from livegnn.compiler.plan import Plan
 from livegnn.errors import InputError, ModelError, ViewMissingError
 from livegnn.graph import Graph
@@ -46,6 +46,7 @@ class NativeEngine:
         self.native = _make_native(graph, self.plan, options)
         self.view = _core.EngineView(self.native)
         self.outputs, self.edge_outputs = Outputs(self.model), EdgeOutputs(self.model)
+        self.vectors = vector_outputs(self.model)
         self.output_type_name: NodeType = self.model.node_type(self.model.output)
         self.output_type = graph.node_type_index(self.output_type_name)
 
