@@ -45,6 +45,7 @@ ROUTES = [
     ("POST", "/v1/predictions", "application/json"),
     ("POST", "/v1/samples", "application/json"),
     ("POST", "/v1/what-if", "application/json"),
+    ("POST", "/v1/candidates", "application/json"),
     ("PUT", "/v1/models/other", "application/octet-stream"),
     ("PUT", "/v1/serving", "application/json"),
 ]
@@ -79,7 +80,17 @@ FIELDS = [
     b"key",
     b"weight",
 ]
-FIELDS += [b"idempotency_key", b"min_seq", b"timeout", b"output", b"model", b"\\u0061", b"other"]
+FIELDS += [
+    b"nodes",
+    b"k",
+    b"idempotency_key",
+    b"min_seq",
+    b"timeout",
+    b"output",
+    b"model",
+    b"\\u0061",
+    b"other",
+]
 
 values = st.sampled_from(VALUES) | st.sampled_from(
     [b"1", b'"add_edge"', b'"set_features"', b'"add_node"', b"[1]"]

@@ -57,11 +57,12 @@ def _check_rows(value: object) -> object:
     return value
 
 
-_Numbers: TypeAlias = Annotated[
+GivenNumbers: TypeAlias = Annotated[
     list[float],
     PlainValidator(_check_numbers),
     WithJsonSchema({"type": "array", "items": {"type": "number"}}),
 ]
+"""Numbers of a request."""
 _Rows: TypeAlias = Annotated[
     list[list[float]],
     PlainValidator(_check_rows),
@@ -78,9 +79,9 @@ class EdgeScoreRequest(BaseModel):
     existing: bool = Field(
         False, strict=True, description="whether these are edges of the graph, with their own columns"
     )
-    key: _Numbers | None = Field(None, description="existing edges: which of parallel ones")
+    key: GivenNumbers | None = Field(None, description="existing edges: which of parallel ones")
     edge_attr: _Rows | None = Field(None, description="a row for each pair, if the edge output reads it")
-    edge_weight: _Numbers | None = Field(
+    edge_weight: GivenNumbers | None = Field(
         None, description="a number for each pair, if the edge output reads it"
     )
     events: GivenEvents | None = Field(None, description="score the pairs as if these had happened")

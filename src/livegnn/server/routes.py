@@ -22,6 +22,7 @@ from livegnn.runtime import Runtime, SinkStand, Source
 from livegnn.server.append_requests import AppendRequests
 from livegnn.server.bodies import Limits, listed, media_type_of, off_loop, parse, read_body, to_json
 from livegnn.server.bulk_routes import add_bulk_routes
+from livegnn.server.candidate_routes import add_candidate_routes
 from livegnn.server.chosen_changes import ChosenChanges
 from livegnn.server.edge_score_routes import add_edge_score_routes
 from livegnn.server.event_routes import add_event_routes
@@ -159,6 +160,7 @@ def create_routes(
     add_model_routes(router, runtime, limits, keys)
     add_sample_routes(router, runtime, feed, limits)
     add_edge_score_routes(router, runtime, feed, limits)
+    add_candidate_routes(router, runtime, feed, limits)
     add_schema_routes(router, runtime, limits)
     add_bulk_routes(router, runtime, feed)
 
