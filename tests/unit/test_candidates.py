@@ -353,28 +353,35 @@ def test_a_thread_fills_the_index_beside_searches_and_batches(monkeypatch) -> No
     index = world.engine.candidate_index()
     errors: list[BaseException] = []
     ended = threading.Event()
+    found: list[candidates.Candidates] = []
+    expected = {world.graph.seq: world.best(0, 100, exclude=False)}
 
     def search() -> None:
         try:
             while not ended.is_set():
-                try:
-                    found = world.engine.candidates(0, 4, exclude_existing=False)
-                except UnknownNodeError:
-                    continue
-                assert len(set(found.ids.tolist())) == len(found.ids)
-                assert (np.diff(found.scores) <= 0).all()
+                found.append(world.engine.candidates(0, 4, exclude_existing=False))
         except BaseException as error:
             errors.append(error)
 
     threads = [threading.Thread(target=search) for _ in range(2)]
     for thread in threads:
         thread.start()
-    for _ in range(40):
+    for step in range(1000):
+        if step > 60 and len({one.seq for one in [*found]}) > 3:
+            break
+        world.ids[USER].remove(0)  # so that it stays
         world.change()
+        world.ids[USER].append(0)
+        expected[world.graph.seq] = world.best(0, 100, exclude=False)
     ended.set()
     for thread in threads:
         thread.join(PATIENCE)
     assert not errors
+    assert len({one.seq for one in found}) > 3
+    for one in found:
+        best = expected[one.seq]
+        assert [best[id] for id in one.ids.tolist()] == one.scores.tolist()
+        assert one.scores.tolist() == [*best.values()][:4]
     if (filling := index._filling) is not None:
         filling.join(PATIENCE)
     index.refresh()

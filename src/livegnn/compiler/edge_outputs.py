@@ -7,6 +7,8 @@ and the edge's columns, and that of the target. They follow all others.
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+import numpy as np
+
 import livegnn._core as _core
 from livegnn.compiler.layout import Layouts
 from livegnn.compiler.lowering import BY_DEGREE
@@ -17,20 +19,20 @@ from livegnn.network.edge_scores import EdgeScores
 from livegnn.network.inner_products import InnerProduct, inner_products, side_steps
 from livegnn.network.outputs import Outputs
 from livegnn.schema import Schema
-from livegnn.types import NodeType
+from livegnn.types import FloatArray, NodeType
 
 
 class VectorOutputs:
     """The positions of the edge outputs for the vectors of an inner product.
 
-    source_widths: of the values that the vector of a source is made of. width: of the vectors.
+    width: of the vectors.
     """
 
     def __init__(self, model: Model, name: str, place: int, product: InnerProduct) -> None:
         self.source = len(model.edge_scores) + 2 * place
         self.target = self.source + 1
-        self.product = product
-        self.source_widths = [model.width(value) for value in product.source_values]
+        self._scales = product.scales([model.width(value) for value in product.source_values])
+        self._offsets = np.array([factor for factor, _ in product.offsets], np.float32)
         self.width = sum(model.width(value) for value in product.target_values)
         scores = model.edge_scores[name]
         needed = {
@@ -38,6 +40,10 @@ class VectorOutputs:
         }
         self.read = tuple(dict.fromkeys(scores.targets[value] for value in scores.targets if value in needed))
         """The outputs of nodes that the vector of a target is made of."""
+
+    def query_of(self, row: FloatArray) -> FloatArray:
+        """The vector of a source [width], of its row in the edge output [channels]."""
+        return np.concatenate([row * self._scales, self._offsets])
 
 
 def vector_outputs(model: Model) -> Mapping[str, VectorOutputs]:

@@ -38,7 +38,7 @@ _logger = logging.getLogger(__name__)
 
 FEW: Final = 4096
 """The most rows that are compared one by one rather than through an index."""
-_AT_ONCE: Final = 8  # rows that are added while searches wait: a few milliseconds
+_AT_ONCE: Final = 4  # rows that are added while searches wait: some milliseconds
 _IN_BULK: Final = 256
 _LEAST_DEAD: Final = 1024
 _MOST_FETCHED: Final = 16  # times as many entries as are wanted, of which others are dead

@@ -218,7 +218,7 @@ class _Search:
         )
         if not isinstance(rows, np.ndarray):
             return None
-        query = vectors.product.query_of(rows[0], vectors.source_widths)
+        query = vectors.query_of(rows[0])
         return query if np.isfinite(query).all() else None
 
     def _all(self) -> "UInt32[NDArray[np.uint32], 'nodes']":

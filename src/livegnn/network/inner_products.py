@@ -52,7 +52,7 @@ class InnerProduct:
 
     @property
     def source_values(self) -> tuple[str, ...]:
-        """The values whose rows, side by side, `query_of` takes."""
+        """The values whose rows, side by side and times `scales`, begin the vector of a source."""
         return tuple(factors.source for factors in self.products)
 
     @property
@@ -60,14 +60,11 @@ class InnerProduct:
         """The values whose rows, side by side, are the vector of a target."""
         return (*(factors.target for factors in self.products), *(name for _, name in self.offsets))
 
-    def query_of(self, row: FloatArray, widths: Sequence[int]) -> FloatArray:
-        """The vector of a source [channels], of its row [channels]. widths: of `source_values`."""
-        scales = [
-            np.broadcast_to(factors.scale, width)
-            for factors, width in zip(self.products, widths, strict=True)
-        ]
-        factors = np.array([factor for factor, _ in self.offsets], np.float32)
-        return np.concatenate([row * np.concatenate(scales), factors]).astype(np.float32)
+    def scales(self, widths: Sequence[int]) -> FloatArray:
+        """The factors of the channels of `source_values`, side by side. widths: of these values."""
+        return np.concatenate(
+            [np.broadcast_to(one.scale, width) for one, width in zip(self.products, widths, strict=True)]
+        )
 
     def times(self, factor: float) -> "InnerProduct":
         """The same score, multiplied."""
