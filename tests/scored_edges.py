@@ -6,13 +6,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from livegnn import Model
+from livegnn import EdgeSchema, Events, Model
 from livegnn.graph import Snapshot
 from livegnn.model import EdgeInput, Input, Propagate, Step
 from livegnn.oracle import reference, row_reference
 from livegnn.types import DEFAULT_EDGE_TYPE, EdgeType
 
 WIDTH, HIDDEN, EMBEDDED, COLUMNS = 3, 5, 4, 2
+NODES = 10
+MAGNITUDES = (1e-6, 1.0, 1e9)
 
 
 def make_scorer(
@@ -113,3 +115,34 @@ def compute_scores(
             }
             values[step.output] = row_reference.apply(step, [values[one] for one in step.inputs], tensors)
     return values[scores.value]
+
+
+def name(numbers: np.ndarray, text: bool) -> np.ndarray:
+    return np.array([f"n{one}" for one in numbers.tolist()], np.str_) if text else numbers
+
+
+def make_batch(rng: np.random.Generator, edges: EdgeSchema, columns: np.ndarray, text: bool) -> Events:
+    """A few events of every kind. columns: the magnitude of each feature of a node."""
+    events = Events()
+    for _ in range(int(rng.integers(1, 5))):
+        n = int(rng.integers(1, 6))
+        src, dst = (name(rng.integers(0, NODES, n), text) for _ in range(2))
+        key = rng.integers(0, 3, n) if edges.duplicates == "keep" and rng.random() < 0.5 else None
+        kind = rng.integers(0, 6)
+        if kind < 3:
+            attr = rng.normal(size=(n, edges.edge_dim)) * rng.choice(MAGNITUDES)
+            events.add_edges(
+                src,
+                dst,
+                key=key,
+                weight=rng.uniform(0.1, 3, n) if edges.weighted else None,
+                edge_attr=attr if edges.edge_dim else None,
+            )
+        elif kind == 3:
+            events.remove_edges(src, dst, key=key)
+        elif kind == 4:
+            events.set_features(src, rng.normal(size=(n, WIDTH)) * columns)
+        else:
+            events.remove_nodes(np.unique(src))
+            events.add_nodes(np.unique(src), rng.normal(size=(len(np.unique(src)), WIDTH)) * columns)
+    return events

@@ -6,7 +6,9 @@
 #include "bindings/locks.h"
 #include "bindings/module.h"
 #include "bindings/saved_arrays.h"
+#include "inference/changed_scores.h"
 #include "inference/engine_view.h"
+#include "inference/evaluation/edge_scores.h"
 #include "views/degree_histogram.h"
 
 namespace livegnn::bindings {
@@ -44,6 +46,23 @@ PyType_Slot view_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_vi
                             {Py_tp_clear, reinterpret_cast<void*>(clear_view)},
                             {0, nullptr}};
 
+nb::object to_arrays(EdgeIds&& edges) {
+  return nb::make_tuple(given(std::move(edges.sources)), given(std::move(edges.targets)), given(std::move(edges.keys)));
+}
+
+// How many edges of an edge output the prepared batch reaches; what it changes (sources, targets and keys of edges, and
+// their rows) and removes (sources, targets and keys), or None if more than `most` are reached.
+nb::object find_changed_scores(const HeldEngineView& self, size_t edge_output, size_t most) {
+  const auto& engine = nb::cast<const Engine&>(self.engine);
+  ChangedScores found;
+  as_writer([&] { found = changed_scores(engine, self.prepared(), edge_output, most); });
+  if (!found.complete) return nb::make_tuple(found.reached, nb::none());
+  const size_t count = found.edges.size(), width = edge_output_width(engine.program(), edge_output);
+  auto rows = given(std::move(found.rows), count, width);
+  return nb::make_tuple(found.reached, nb::make_tuple(to_arrays(std::move(found.edges)), std::move(rows),
+                                                      to_arrays(std::move(found.removed))));
+}
+
 void bind_engine_view(nb::module_& module) {
   static nb::object not_finite = nb::steal(PyErr_NewException("livegnn._core.NotFiniteError", nullptr, nullptr));
   module.attr("NotFiniteError") = not_finite;
@@ -78,6 +97,7 @@ void bind_engine_view(nb::module_& module) {
       .def("watch", [](HeldEngineView& self, std::vector<size_t> outputs) { self.watch(std::move(outputs)); })
       // Indices of nodes; it may be called between a batch's commit and the next batch.
       .def("changed_rows", [](const HeldEngineView& self, size_t watched) { return copy(self.changed_rows(watched)); })
+      .def("changed_scores", &find_changed_scores)
       .def_ro("commits", &HeldEngineView::commits);
 }
 

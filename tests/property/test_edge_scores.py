@@ -14,42 +14,10 @@ from gate import draws
 from livegnn import EdgeSchema, Engine, Events, Graph, Schema
 from livegnn.oracle.exactness import judge, scales_of
 from livegnn.types import DEFAULT_EDGE_TYPE
-from scored_edges import WIDTH, compute_scores, make_scorer
+from scored_edges import MAGNITUDES, NODES, WIDTH, compute_scores, make_batch, make_scorer, name
 
-NODES, PAIRS = 10, 12
+PAIRS = 12
 MODES = ({}, {"mode": "lazy"}, {"mode": ["eager", "lazy"]}, {"keep": "aggregates"}, {"keep_degree": 3})
-MAGNITUDES = (1e-6, 1.0, 1e9)
-
-
-def name(numbers: np.ndarray, text: bool) -> np.ndarray:
-    return np.array([f"n{one}" for one in numbers.tolist()], np.str_) if text else numbers
-
-
-def make_batch(rng: np.random.Generator, edges: EdgeSchema, columns: np.ndarray, text: bool) -> Events:
-    """A few events of every kind. columns: the magnitude of each feature of a node."""
-    events = Events()
-    for _ in range(int(rng.integers(1, 5))):
-        n = int(rng.integers(1, 6))
-        src, dst = (name(rng.integers(0, NODES, n), text) for _ in range(2))
-        key = rng.integers(0, 3, n) if edges.duplicates == "keep" and rng.random() < 0.5 else None
-        kind = rng.integers(0, 6)
-        if kind < 3:
-            attr = rng.normal(size=(n, edges.edge_dim)) * rng.choice(MAGNITUDES)
-            events.add_edges(
-                src,
-                dst,
-                key=key,
-                weight=rng.uniform(0.1, 3, n) if edges.weighted else None,
-                edge_attr=attr if edges.edge_dim else None,
-            )
-        elif kind == 3:
-            events.remove_edges(src, dst, key=key)
-        elif kind == 4:
-            events.set_features(src, rng.normal(size=(n, WIDTH)) * columns)
-        else:
-            events.remove_nodes(np.unique(src))
-            events.add_nodes(np.unique(src), rng.normal(size=(len(np.unique(src)), WIDTH)) * columns)
-    return events
 
 
 @settings(max_examples=draws(25, 600), deadline=None, phases=(Phase.explicit, Phase.generate))

@@ -92,7 +92,8 @@ class World:
             time_to_live=100.0,
         )
         model = with_scores(Model.from_convolutions([Convolution(update=own)] * 2, in_channels=WIDTH))
-        self.engine = Engine(self.graph, model, threads=2, mode=mode, history=10_000)  # type: ignore[arg-type]
+        follow = ["score"] if mode == "eager" else []
+        self.engine = Engine(self.graph, model, threads=2, mode=mode, history=10_000, follow=follow)  # type: ignore[arg-type]
         self.runtime = Runtime(log, self.graph, self.engine)
         self.graph.core.claim = None  # these tests change it beside the runtime, whose reads they ask
         self.sampler = LiveSampler(self.graph, [-1], gone="skip")

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -87,6 +87,8 @@ class EngineSection:
     non_finite: str = "refuse"
     state_dir: Path | None = None
     sample_seed: int | None = None
+    follow: Sequence[str] = ()
+    follow_limit: int = 1_000_000
 
     def __post_init__(self) -> None:
         self.options()

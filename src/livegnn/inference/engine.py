@@ -18,6 +18,7 @@ from livegnn.graph.writer import Measurement
 from livegnn.inference.candidates import CandidateFinder
 from livegnn.inference.cost import RECENT, Costing, RecentBatch
 from livegnn.inference.engine_state import restore, save, take
+from livegnn.inference.followed_edges import FollowedEdges
 from livegnn.inference.history import History
 from livegnn.inference.native_engine import NativeEngine, check_pair, missing_engine, narrowed, refuse_lost
 from livegnn.inference.options import EngineOptions, EngineSettings, choose_options
@@ -78,9 +79,8 @@ class Engine(Costing, CandidateFinder):
         self.core = core = NativeEngine(graph, model, options)
         self.model, self.plan, self.outputs = core.model, core.plan, core.outputs
         self.output_type_name = core.output_type_name
-        self.native = core.view
+        self.native, self._followed = core.view, FollowedEdges(core)
         self.guard(options.non_finite == "refuse")
-        self._lazy = False
         self._subscribers: list[Callable[[Update], None]] = []
         self._recent: list[RecentBatch | None] = [None] * RECENT
         self._turn = 0
@@ -90,8 +90,7 @@ class Engine(Costing, CandidateFinder):
 
     def _begin(self, state: "State | Engine | None") -> None:
         core = self.core
-        if core.eager_steps is not None:
-            self._lazy = core.native.be_lazy(core.eager_steps)
+        self._lazy = core.eager_steps is not None and core.native.be_lazy(core.eager_steps)
         if state is None:
             core.native.initialize()
         elif isinstance(state, Engine):
@@ -205,8 +204,8 @@ class Engine(Costing, CandidateFinder):
         return update
 
     def subscribe(self, callback: Callable[[Update], None]) -> Callable[[], None]:
-        """Calls `callback` after each batch that changed a prediction, in order; returns a function that
-        unsubscribes it.
+        """Calls `callback` after each batch that changed a prediction, or a score of an edge output that the
+        engine follows, in order; returns a function that unsubscribes it.
 
         A lazy engine calls it after each batch that reached a prediction. The callback runs in the thread
         that applied the batch, before `apply` returns, when the graph and all views show the batch; no other
@@ -234,6 +233,7 @@ class Engine(Costing, CandidateFinder):
             view.prepare_batch(self.graph.native, change.native, outgrown, change.trusted)
         except _core.NotFiniteError as error:
             refuse_lost(self.core, change.native, *error.args)
+        self._followed.compare()
 
     def commit(self, change: GraphDelta) -> Update:
         changed, marked, work = self.core.view.outcome()
@@ -248,6 +248,7 @@ class Engine(Costing, CandidateFinder):
             seconds=seconds,
             exact=not marked,
             late_features=change.native.late_features,
+            edges=self._followed.found,
         )
         if self._memory.wanted:
             self._memory.take(self._measure)
@@ -275,7 +276,7 @@ class Engine(Costing, CandidateFinder):
         if not self._subscribers:
             return
         update = change.update_of(self)
-        if not isinstance(update, Update) or not update.num_changed:
+        if not isinstance(update, Update) or update.empty:
             return
         change.tell(self, self._subscribers, update, self._count_failure)
 

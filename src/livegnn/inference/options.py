@@ -13,7 +13,7 @@ from livegnn.wording import kind_of
 Mode = Literal["eager", "lazy", "presampled"]
 NonFinite = Literal["refuse", "allow"]
 
-_OF_ROWS: Final = {"history": 0, "keep": "all", "keep_degree": 0, "state_dir": None}
+_OF_ROWS: Final = {"history": 0, "keep": "all", "keep_degree": 0, "state_dir": None, "follow": ()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +38,9 @@ class EngineOptions:
     NaN. ``"refuse"`` raises `InputError`, as for any other bad input; ``"allow"`` applies the batch and gives
     the framework's result. A lazy engine cannot refuse a batch that it only records: a later query gives the
     framework's result.
+    follow: edge outputs of the model, by name: each `Update` lists the edges whose scores the batch has
+    changed. follow_limit: how many edges of one output are compared in a batch at most; a batch that reaches
+    more lists none, and says so.
 
     Raises `InputError` for values that are not valid.
     """
@@ -50,6 +53,8 @@ class EngineOptions:
     state_dir: "str | os.PathLike[str] | None" = None
     non_finite: NonFinite = "refuse"
     sample_seed: int | None = None
+    follow: Sequence[str] = ()
+    follow_limit: int = 1_000_000
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "threads", chosen_threads(self.threads))
@@ -60,6 +65,8 @@ class EngineOptions:
             object.__setattr__(self, "sample_seed", check_int(self.sample_seed, "sample_seed", 0, 2**64 - 1))
         object.__setattr__(self, "keep_degree", check_int(self.keep_degree, "keep_degree", 0, 2**32 - 1))
         _check_mode(self.mode)
+        object.__setattr__(self, "follow", _to_names(self.follow))
+        object.__setattr__(self, "follow_limit", check_int(self.follow_limit, "follow_limit", 1, 2**32 - 1))
         if self.mode == "presampled":
             for name, without in _OF_ROWS.items():
                 if getattr(self, name) != without:
@@ -90,6 +97,8 @@ class EngineSettings(TypedDict, total=False):
     state_dir: "str | os.PathLike[str] | None"
     non_finite: NonFinite
     sample_seed: int | None
+    follow: Sequence[str]
+    follow_limit: int
 
 
 def choose_options(options: EngineOptions | None, settings: EngineSettings) -> EngineOptions:
@@ -104,6 +113,16 @@ def choose_options(options: EngineOptions | None, settings: EngineSettings) -> E
 def _check_one_of(name: str, value: object, allowed: Sequence[str]) -> None:
     if not isinstance(value, str) or value not in allowed:
         raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+def _to_names(follow: object) -> tuple[str, ...]:
+    if (
+        isinstance(follow, str)
+        or not isinstance(follow, Sequence)
+        or not all(isinstance(one, str) for one in follow)
+    ):
+        raise InputError(f"follow must be a list of names of edge outputs, got {follow!r}")
+    return tuple(dict.fromkeys(follow))
 
 
 def _check_mode(mode: object) -> None:

@@ -1,7 +1,9 @@
 """The effect of a batch on predictions, and the work of batches and queries."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from livegnn.graph import Graph
 from livegnn.types import Ids, IntArray
@@ -9,16 +11,32 @@ from livegnn.types import Ids, IntArray
 if TYPE_CHECKING:
     from jaxtyping import Int64, Shaped
 
+    from livegnn.inference.followed_edges import ScoreChanges
+
+_NONE: "Final[Mapping[str, ScoreChanges]]" = MappingProxyType({})
+
 
 class Update:
     """The effect of a batch on the predictions.
 
     seq: the sequence number that they now reflect. affected: how many nodes the batch computed again or, in a
     lazy engine, reached. exact: whether `changed` compares values; a lazy engine has not computed them.
-    seconds: how long the batch took, including the graph's part. late_features: as of `GraphDelta`.
+    seconds: how long the batch took, including the graph's part. late_features: as of `GraphDelta`. edges:
+    the edges whose scores it has changed, for each edge output that the engine follows.
     """
 
-    __slots__ = ("_changed", "_graph", "_ids", "_pin", "affected", "exact", "late_features", "seconds", "seq")
+    __slots__ = (
+        "_changed",
+        "_graph",
+        "_ids",
+        "_pin",
+        "affected",
+        "edges",
+        "exact",
+        "late_features",
+        "seconds",
+        "seq",
+    )
 
     def __init__(
         self,
@@ -30,6 +48,7 @@ class Update:
         seconds: float,
         exact: bool = True,
         late_features: int = 0,
+        edges: "Mapping[str, ScoreChanges]" = _NONE,
     ) -> None:
         self._graph = graph
         self._changed = changed
@@ -42,6 +61,7 @@ class Update:
         self.exact = exact
         self.seconds = seconds
         self.late_features = late_features
+        self.edges = edges
 
     @property
     def changed(self) -> "Shaped[Ids, 'nodes']":
@@ -57,6 +77,11 @@ class Update:
     def num_changed(self) -> int:
         """The length of `changed`, without computing the ids."""
         return len(self._changed)
+
+    @property
+    def empty(self) -> bool:
+        """Whether it has changed no prediction, and no score of a followed edge output."""
+        return not len(self._changed) and all(one.empty for one in self.edges.values())
 
     def __repr__(self) -> str:
         return (

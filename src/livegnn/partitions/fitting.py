@@ -12,7 +12,7 @@ from livegnn.schema import Schema
 from livegnn.types import NodeType
 from livegnn.wording import kind_of
 
-_NEEDED: Final = {"mode": "eager", "keep": "all", "keep_degree": 0, "history": 0}
+_NEEDED: Final = {"mode": "eager", "keep": "all", "keep_degree": 0, "history": 0, "follow": ()}
 
 
 def owners_of_types(owners: Owners | Mapping[NodeType, Owners], schema: Schema) -> dict[NodeType, Owners]:

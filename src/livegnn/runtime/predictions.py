@@ -39,6 +39,8 @@ from livegnn.wording import kind_of
 if TYPE_CHECKING:
     from jaxtyping import Float32, Shaped
 
+    from livegnn.inference.followed_edges import ScoreChanges
+
 _logger = logging.getLogger(__name__)
 _NO_IDS = np.empty(0, np.int64)
 
@@ -49,7 +51,7 @@ class Change(NamedTuple):
     If the runtime has no engine, or no subscriber wants them (see `Runtime.subscribe`), both are empty.
     removed: ids [removed] of the nodes of the same type that had a prediction, and are not in the graph any
     more. known: False if predictions changed that are not listed, because the engine failed in this batch or
-    is built again.
+    is built again. edges: as of `Update`, for each edge output that the engine follows.
     """
 
     seq: int
@@ -59,6 +61,7 @@ class Change(NamedTuple):
     seconds: float
     removed: "Shaped[Ids, 'removed']" = _NO_IDS
     known: bool = True
+    edges: "Mapping[str, ScoreChanges]" = MappingProxyType({})
 
 
 class SupposedPrediction(NamedTuple):
@@ -431,7 +434,8 @@ class Runtime(Loop):
                 _logger.exception("the predictions that batch %d changed cannot be computed", update.seq)
                 predictions = np.full((len(ids), width), np.nan, np.float32)
         removed = _removed(change, engine.output_type_name) if listed else _NO_IDS
-        return Change(update.seq, ids, predictions, update.affected, seconds, removed)
+        edges = update.edges if listed else {}
+        return Change(update.seq, ids, predictions, update.affected, seconds, removed, edges=edges)
 
     def _tell_end(self) -> None:
         callbacks, self._at_end = self._at_end, []

@@ -17,11 +17,13 @@ import orjson
 
 from livegnn.errors import LiveGNNError, TimeoutExpired
 from livegnn.http.refusals import STOPS, ProcessStops
+from livegnn.inference.followed_edges import ScoreChanges
 from livegnn.runtime import Change, Runtime, Switch
 from livegnn.server.chosen_changes import ChosenChanges, KeptChange
 from livegnn.server.ring import Ring
 
 _OBJECTS_BYTES: Final = 4096  # of the objects of a kept change, beside the bytes that they hold
+_TEXT_BYTES: Final = 4  # of JSON for each byte of edges and their scores
 
 
 class _Told(NamedTuple):
@@ -87,7 +89,7 @@ class Feed:
         self._waiters: dict[asyncio.Future[None], tuple[int, asyncio.AbstractEventLoop]] = {}
         self._closed = self._wanted = False
         self._dropped = 0
-        self._told = Ring[_Told](history_bytes, runtime.seq)
+        self._told, self._most_bytes = Ring[_Told](history_bytes, runtime.seq), history_bytes
         runtime.subscribe(
             self._publish, on_end=self._release, on_switch=self._tell_switch, wanted=self._is_wanted
         )
@@ -252,7 +254,8 @@ class Feed:
                 self._told.clear(change.seq)
             self._ring()
             return
-        kept, data = KeptChange(change), _encode_change(change)
+        data = _encode_change(change, self._most_bytes)
+        kept = KeptChange(change._replace(edges={}))  # clients that choose nodes get no edges
         self._tell(change.seq, _Told(kept, data), len(data) + kept.nbytes)
 
     def _tell_switch(self, switch: Switch) -> None:
@@ -283,7 +286,8 @@ def _call(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None
         loop.call_soon_threadsafe(resolve)
 
 
-def _encode_change(change: Change) -> bytes:
+def _encode_change(change: Change, most_bytes: int = 0) -> bytes:
+    """most_bytes: of the edges of one output; more are left out."""
     content: dict[str, object] = {
         "seq": change.seq,
         "affected": change.affected,
@@ -292,7 +296,21 @@ def _encode_change(change: Change) -> bytes:
         "predictions": change.predictions,
         "removed": change.removed.tolist(),
     }
+    if change.edges:
+        content["edges"] = {name: _list_edges(one, most_bytes) for name, one in change.edges.items()}
     return encode("change", change.seq, content)
+
+
+def _list_edges(changes: ScoreChanges, most_bytes: int) -> dict[str, object]:
+    told: dict[str, object] = {"complete": True, "reached": changes.reached}
+    if not changes.complete or changes.nbytes * _TEXT_BYTES > most_bytes:
+        return told | {"complete": False}
+    edges, removed = (
+        {"sources": one.source.tolist(), "targets": one.target.tolist()}
+        | ({} if one.key is None else {"keys": one.key.tolist()})
+        for one in (changes.edges, changes.removed)
+    )
+    return told | edges | {"scores": changes.scores, "removed": removed}
 
 
 def encode(event: str, seq: int, data: dict[str, object]) -> bytes:
