@@ -243,7 +243,37 @@ nb::object target_rows(const Engine& engine, size_t edge_output, In<uint32_t> in
   return nb::make_tuple(given(std::move(targets)), given(std::move(rows), count, width));
 }
 
+using GivenOutput = std::pair<size_t, InRows<float>>;
+
+// From rows of the outputs that are read at either end, each with its position: `sources` and `targets` are places
+// among the rows of each output that is read there. Python has checked all numbers.
+OutRows<float> score_rows(const Program& program, size_t edge_output, const In<uint32_t>& sources,
+                          const In<uint32_t>& targets, const std::vector<GivenOutput>& outputs,
+                          const GivenFeatures& features, const GivenWeights& weights) {
+  auto out = rows<float>(sources.shape(0), edge_output_width(program, edge_output));
+  const ReadOutput read = [&](std::span<const uint32_t> places, size_t output, float* to) {
+    const auto given =
+        std::find_if(outputs.begin(), outputs.end(), [&](const auto& one) { return one.first == output; });
+    const size_t width = given->second.shape(1);
+    for (uint32_t place : places) to = std::copy_n(given->second.data() + place * width, width, to);
+  };
+  const ScoredPairs pairs = pairs_of(sources, targets, features, weights);
+  const auto run = [&] { score_pairs(program, edge_output, pairs, read, out.data()); };
+  if (pairs.sources.size() <= kQuick) {
+    run();
+  } else {
+    WithoutGil release;
+    run();
+  }
+  return out;
+}
+
 }  // namespace
+
+void bind_edge_decoding(nb::class_<Program>& program) {
+  program.def("score_rows", &score_rows, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(),
+              nb::arg().none());
+}
 
 void bind_edge_scores(nb::class_<Engine>& engine) {
   engine.def("score", &score, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg())

@@ -38,7 +38,8 @@ void bind_nodes(nb::class_<Graph>& graph);
 void bind_edges(nb::class_<Graph>& graph);
 void bind_graph_state(nb::class_<Graph>& graph);
 
-// Methods of the class `Engine`: rows of edge outputs.
+// Methods of the classes `Engine` and `Program`: rows of edge outputs.
 void bind_edge_scores(nb::class_<Engine>& engine);
+void bind_edge_decoding(nb::class_<Program>& program);
 
 }  // namespace livegnn::bindings

@@ -162,8 +162,9 @@ void add_context(Program& program, uint32_t edge_type, uint32_t output, uint32_t
 
 void bind_program(nb::module_& module) {
   module.def("row_operators", &list_row_operators);
-  nb::class_<Program>(module, "Program")
-      .def(nb::init<>())
+  nb::class_<Program> program(module, "Program");
+  bind_edge_decoding(program);
+  program.def(nb::init<>())
       .def("add_value",
            [](Program& self, uint32_t node_type, uint32_t width, bool features, uint32_t slab) {
              self.values.push_back({node_type, width, features, slab, -1});

@@ -398,6 +398,15 @@ class Program:
     ) -> None: ...
     def set_output(self, kept: bool, output: int) -> None: ...
     def add_output(self, kept: bool, position: int) -> None: ...
+    def score_rows(
+        self,
+        edge_output: int,
+        sources: _U32,
+        targets: _U32,
+        outputs: list[tuple[int, _F32]],
+        features: _F32 | None,
+        weights: _F32 | None,
+    ) -> _F32: ...
 
 class Prepared:
     affected: int

@@ -164,6 +164,7 @@ ENGINE: dict[str, Call] = {
         world.engine.candidates_of_each(world.ids(STAY), 9, output="alike")
     ),
     "digest": lambda world: world.engine.digest,
+    "edge_outputs": lambda world: world.engine.edge_outputs.find("score").name,
     "embeddings": lambda world: sorted(world.engine.embeddings(-1).tolist()),
     "epoch": lambda world: world.engine.epoch >= 0,
     "explain": lambda world: attempt(

@@ -16,7 +16,7 @@ constexpr float kNoWeight = 1.0f;
 // The rows of the ends of some pairs; those of one output at one end are read once.
 class EndRows {
  public:
-  void read(const Program& program, const EdgeOutput& output, const ScoredPairs& pairs, const ReadOutput& read) {
+  void read(const EdgeOutput& output, const ScoredPairs& pairs, const ReadOutput& read) {
     memory_.resize(std::max(memory_.size(), output.sources.size()));
     rows_.assign(output.sources.size(), nullptr);
     for (size_t s = 0; s < output.sources.size(); ++s) {
@@ -31,7 +31,7 @@ class EndRows {
         continue;
       }
       const std::span<const uint32_t> nodes = side == MessageSource::kSource ? pairs.sources : pairs.targets;
-      float* const rows = memory_[s].reserve(nodes.size() * program.output_width(value));
+      float* const rows = memory_[s].reserve(nodes.size() * output.step.registers[s].width);
       read(nodes, value, rows);
       rows_[s] = rows;
     }
@@ -65,7 +65,7 @@ void score_pairs(const Program& program, size_t edge_output, const ScoredPairs& 
   sources.resize(output.sources.size() * kBlockRows);
   for (size_t first = 0; first < pairs.sources.size(); first += kPairsAtOnce) {
     const size_t some = std::min(kPairsAtOnce, pairs.sources.size() - first);
-    ends.read(program, output, {pairs.sources.subspan(first, some), pairs.targets.subspan(first, some)}, read);
+    ends.read(output, {pairs.sources.subspan(first, some), pairs.targets.subspan(first, some)}, read);
     for (size_t begin = 0; begin < some; begin += kBlockRows) {
       const size_t count = std::min(kBlockRows, some - begin);
       for (size_t s = 0; s < output.sources.size(); ++s) {

@@ -32,7 +32,8 @@ size_t edge_output_width(const Program& program, size_t edge_output);
 // Whether the edge output reads this column, or rows at this end.
 bool reads(const EdgeOutput& output, MessageSource::Side side);
 
-// The rows of an edge output, `edge_output_width` floats each. Throws what `read` and functions of the model throw.
+// The rows of an edge output, `edge_output_width` floats each. The program need not have the outputs that are read.
+// Throws what `read` and functions of the model throw.
 void score_pairs(const Program& program, size_t edge_output, const ScoredPairs& pairs, const ReadOutput& read,
                  float* out);
 

@@ -3,44 +3,36 @@
 A score is computed when it is read, from the kept rows of both ends, in one read of the graph's state.
 """
 
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypedDict, Unpack
+from typing import TYPE_CHECKING, Final, TypeAlias, Unpack
 
 import numpy as np
 
-from livegnn.arguments import listed_ids
 from livegnn.errors import InputError, UnknownEdgeError, UnknownNodeError, UnknownTypeError
-from livegnn.events.chunk import to_edge_type, to_key, to_rows, to_weight
+from livegnn.events.chunk import to_key
 from livegnn.graph import Graph
 from livegnn.graph.snapshot import Snapshot
+from livegnn.inference.edge_pairs import (
+    OutputSettings,
+    Pairs,
+    PairSettings,
+    check_ends,
+    check_pairs,
+    find_edge_output,
+)
 from livegnn.inference.native_engine import NativeEngine, missing_engine
 from livegnn.inference.row_predictor import RowPredictor
-from livegnn.network.outputs import EdgeOutput
-from livegnn.texts import Texts
+from livegnn.network.outputs import EdgeOutput, EdgeOutputs
 from livegnn.types import EdgeType, FloatArray
 from livegnn.wording import format_edge_type
 
 if TYPE_CHECKING:
-    from jaxtyping import Float32, Shaped
-    from numpy.typing import ArrayLike, NDArray
+    from jaxtyping import Float32
+    from numpy.typing import ArrayLike
 
 _LACKS_SOURCE: Final = 1
 _LACKS_EDGE: Final = 3
 _Found: TypeAlias = FloatArray | tuple[int, int] | None
 """Rows of the native core, or what the first pair that has none lacks, and its position; or nothing."""
-
-
-class OutputSettings(TypedDict, total=False):
-    """The choice of an edge output: its name, and its edges."""
-
-    output: str | None
-    edge_type: EdgeType | None
-
-
-class PairSettings(OutputSettings, total=False):
-    """The arguments of `EdgePredictor.score` beside the ends."""
-
-    edge_attr: "ArrayLike | None"
-    edge_weight: "ArrayLike | None"
 
 
 class EdgeSettings(OutputSettings, total=False):
@@ -49,19 +41,15 @@ class EdgeSettings(OutputSettings, total=False):
     key: "ArrayLike | None"
 
 
-class Pairs(NamedTuple):
-    """Checked arguments of a score: the ids of the ends, and the columns that the edge output reads."""
-
-    sources: "Shaped[NDArray[np.generic], 'pairs'] | Texts"
-    targets: "Shaped[NDArray[np.generic], 'pairs'] | Texts"
-    edge_attr: "Float32[FloatArray, 'pairs channels'] | None" = None
-    edge_weight: "Float32[FloatArray, 'pairs'] | None" = None
-
-
 class EdgePredictor(RowPredictor):
     """A `RowPredictor` that also computes the rows of its model's edge outputs."""
 
     core: NativeEngine
+
+    @property
+    def edge_outputs(self) -> EdgeOutputs:
+        """Those of the model."""
+        return self.core.edge_outputs
 
     def score(
         self,
@@ -130,8 +118,8 @@ class EdgePredictor(RowPredictor):
     def _score(
         self, src: "ArrayLike", dst: "ArrayLike", settings: PairSettings, *, at_once: bool
     ) -> "tuple[EdgeOutput, Pairs, _Found]":
-        chosen = find_edge_output(self.core, settings)
-        pairs = check_pairs(self.core.graph, chosen, src, dst, settings)
+        chosen = find_edge_output(self.core.edge_outputs, settings)
+        pairs = check_pairs(self.core.graph.schema, chosen, src, dst, settings)
         given = self.core.graph.node_ids.given
         ends = given(pairs.sources), given(pairs.targets)
         found = self.core.native.score(chosen.position, *ends, pairs.edge_attr, pairs.edge_weight, at_once)
@@ -140,7 +128,7 @@ class EdgePredictor(RowPredictor):
     def _predict_edges(
         self, src: "ArrayLike", dst: "ArrayLike", settings: EdgeSettings, *, at_once: bool
     ) -> "tuple[EdgeOutput, Pairs, _Found]":
-        chosen, key = find_edge_output(self.core, settings), settings.get("key")
+        chosen, key = find_edge_output(self.core.edge_outputs, settings), settings.get("key")
         if (edges := self.core.graph.schema.edge_types.get(chosen.scores.edge_type)) is None:
             raise UnknownTypeError(
                 f"the graph has no {format_edge_type(chosen.scores.edge_type)} edges: score(src, dst) scores "
@@ -148,7 +136,7 @@ class EdgePredictor(RowPredictor):
             )
         if key is not None and edges.duplicates != "keep":
             raise InputError("key is for edge types that keep parallel edges, got one that does not: omit it")
-        pairs = Pairs(*_check_ends(src, dst))
+        pairs = Pairs(*check_ends(src, dst))
         keys = None if key is None else to_key(key, len(pairs.sources))
         given = self.core.graph.node_ids.given
         ends = given(pairs.sources), given(pairs.targets)
@@ -172,67 +160,6 @@ class EdgePredictor(RowPredictor):
             snapshot.edge_attr[chosen.scores.edge_type] if "edge_attr" in columns else None,
             snapshot.weight[chosen.scores.edge_type] if "weight" in columns else None,
         )
-
-
-def find_edge_output(core: NativeEngine, settings: OutputSettings) -> EdgeOutput:
-    """The edge output that a caller has named. Raises `InputError`."""
-    edge_type = settings.get("edge_type")
-    return core.edge_outputs.find(
-        settings.get("output"), None if edge_type is None else to_edge_type(edge_type)
-    )
-
-
-def check_pairs(
-    graph: Graph, chosen: EdgeOutput, src: "ArrayLike", dst: "ArrayLike", settings: PairSettings
-) -> Pairs:
-    """The arguments of a score, checked. Raises `InputError`."""
-    edge_attr, edge_weight = settings.get("edge_attr"), settings.get("edge_weight")
-    sources, targets = _check_ends(src, dst)
-    count, edge_type = len(sources), chosen.scores.edge_type
-    widths = {given.column: given.width for given in chosen.scores.edge_inputs.values()}
-    if not count:
-        return Pairs(sources, targets)
-    edges = graph.schema.edge_types.get(edge_type)
-    rows = weights = None
-    for name, column, value in (
-        ("edge_attr", "edge_attr", edge_attr),
-        ("edge_weight", "weight", edge_weight),
-    ):
-        if value is not None and column not in widths:
-            raise InputError(f"the edge output {chosen.name!r} reads no {name}, got some: leave it out")
-    if edge_attr is not None:
-        rows = to_rows(edge_attr, count, "edge_attr", scalar=count == 1)
-        if rows.shape[1] != widths["edge_attr"]:
-            raise InputError(
-                f"edge_attr must have {widths['edge_attr']} columns for the edge output {chosen.name!r}, got "
-                f"{rows.shape[1]}"
-            )
-    elif "edge_attr" in widths:
-        raise InputError(
-            f"the edge output {chosen.name!r} reads edge_attr, of shape ({count}, {widths['edge_attr']}), "
-            "got none: give the features of each edge"
-        )
-    if edge_weight is not None:
-        weights = to_weight(edge_weight, count, "edge_weight")
-    elif "weight" in widths and edges is not None and edges.weighted:
-        raise InputError(
-            f"the edge output {chosen.name!r} reads edge_weight, one for each of {count} edges, got none: "
-            "give the weight of each edge"
-        )
-    for name, array in (("edge_attr", rows), ("edge_weight", weights)):
-        if array is not None and not np.isfinite(array).all():
-            at = np.argwhere(~np.isfinite(array.reshape(count, -1)))[0, 0]
-            raise InputError(f"{name} must be finite, got {array[at].tolist()!r} for pair {at}")
-    return Pairs(sources, targets, rows, weights)
-
-
-def _check_ends(
-    src: "ArrayLike", dst: "ArrayLike"
-) -> "tuple[NDArray[np.generic] | Texts, NDArray[np.generic] | Texts]":
-    sources, targets = listed_ids(src, "src"), listed_ids(dst, "dst")
-    if len(sources) != len(targets):
-        raise InputError(f"src and dst must be of the same length, got {len(sources)} and {len(targets)}")
-    return sources, targets
 
 
 def _rows_of(graph: Graph, chosen: EdgeOutput, pairs: Pairs, found: _Found) -> FloatArray:

@@ -10,7 +10,7 @@ from livegnn.errors import UnknownNodeError
 from livegnn.events import Events
 from livegnn.graph import Graph, GraphDelta, View
 from livegnn.graph.native_graph import NumberMap
-from livegnn.inference.edge_scoring import Pairs, PairSettings, check_pairs, find_edge_output
+from livegnn.inference.edge_pairs import Pairs, PairSettings, check_pairs, find_edge_output
 from livegnn.inference.native_engine import NativeEngine, refuse_lost
 from livegnn.network.outputs import EdgeOutput
 from livegnn.texts import Texts
@@ -92,8 +92,8 @@ class WhatIf:
         would have after the events. The arguments, columns of the events' own edges included, and the errors
         are those of `Engine.score`.
         """
-        chosen = find_edge_output(self._engine, settings)
-        pairs = check_pairs(self._engine.graph, chosen, src, dst, settings)
+        chosen = find_edge_output(self._engine.edge_outputs, settings)
+        pairs = check_pairs(self._engine.graph.schema, chosen, src, dst, settings)
         return _core.holding(self._engine.graph.writer, self._score, chosen, pairs)
 
     def _score(self, chosen: EdgeOutput, pairs: Pairs) -> FloatArray:

@@ -16,6 +16,8 @@ import numpy as np
 from livegnn.errors import InputError, ModelError
 from livegnn.graph import Graph
 from livegnn.inference import Engine, EngineOptions, RowPredictor, SampledForward
+from livegnn.inference.edge_decoding import EdgeDecoder
+from livegnn.inference.edge_pairs import PairSettings
 from livegnn.inference.native_engine import check_pair, lay_out
 from livegnn.inference.options import EngineSettings, choose_options
 from livegnn.model import Model
@@ -74,7 +76,8 @@ class SampledEngine(SamplesView):
         self.model, self.options = model, options
         self.output_type_name: NodeType = model.node_type(model.output)
         self.outputs = Outputs(model)
-        self._forward = SampledForward(model)
+        self._forward, self._decoder = SampledForward(model), EdgeDecoder(model, graph.schema)
+        self.edge_outputs = self._decoder.edge_outputs
         super().__init__(
             graph, query, seed=options.sample_seed, threads=options.threads, state=state, name=name
         )
@@ -120,6 +123,35 @@ class SampledEngine(SamplesView):
 
     def answer_at_once(self, request: bytes, parameters: bool, seq: int, most_numbers: int) -> None:
         """None, for the same reason."""
+
+    def score(
+        self, src: "ArrayLike", dst: "ArrayLike", **settings: Unpack[PairSettings]
+    ) -> "Float32[FloatArray, 'pairs channels']":
+        """Scores of the pairs src[i] -> dst[i], float32 [pairs, channels], with the arguments and errors of
+        `Engine.score`: the rows of each end are predicted on its own sample.
+
+        Raises `InputError`, too, if the edge output reads rows of nodes from which the query does not draw.
+        """
+        chosen, pairs = self._decoder.check(src, dst, settings)
+        for node_type in self._decoder.outputs_of(chosen):
+            if node_type != self.query.seed_type:
+                raise InputError(
+                    f"an edge output must read rows of {self.query.seed_type!r} nodes, from which the query "
+                    f"draws, got {chosen.name!r}, which reads rows of {node_type!r} nodes: score it with an "
+                    "engine of another mode"
+                )
+        return self._decoder.decode(chosen, pairs, self._predict_all)
+
+    def score_at_once(self, src: "ArrayLike", dst: "ArrayLike", **settings: Unpack[PairSettings]) -> None:
+        """None, as `predict_at_once`."""
+        self._decoder.check(src, dst, settings)
+
+    def _predict_all(self, ids: "NDArray[np.generic] | Texts", outputs: Sequence[str]) -> list[FloatArray]:
+        """Rows of several outputs, on the same samples."""
+        if len(outputs) == 1:
+            return [self.predict(ids, output=outputs[0])]
+        samples = self.samples_for(ids)
+        return [self.predict_from(samples, output=output) for output in outputs]
 
     def samples_for(self, ids: "ArrayLike") -> list[HeteroSubgraph]:
         """The sample of each node by itself, all of one moment, with the columns that the model reads."""

@@ -1,6 +1,7 @@
 """Whether a model fits the graph of a snapshot, and what is read and run if it does."""
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 from livegnn.arguments import listed_ids
 from livegnn.errors import ModelError, UnknownNodeError
 from livegnn.graph.defaults import left_out
+from livegnn.inference.edge_decoding import EdgeDecoder
 from livegnn.inference.forward import SampledForward
 from livegnn.network.hops import reads_of
 from livegnn.network.model import Model
@@ -60,9 +62,10 @@ class FittedModel:
     """
 
     def __init__(self, model: Model, schema: Schema, output: str | None) -> None:
-        model = renamed(model, left_out(schema))
+        self.model = model = renamed(model, left_out(schema))
+        self._schema = schema
         check_fit(without_edge_outputs(model), schema)
-        found = Outputs(model).find(output)
+        self.output = found = Outputs(model).find(output)
         self.node_type: NodeType = found.node_type
         self.edge_types: Sequence[EdgeType] = model.edge_types
         self.query: Query | None = None if model.query is None else fit_query(model, schema)
@@ -70,6 +73,11 @@ class FittedModel:
         self.widths = {given.node_type: given.width for given in model.inputs.values()}
         self.forward = SampledForward(model)
         self.noted = NotedIndex(self.reads, self.widths if self.query is None else {}, schema)
+
+    @cached_property
+    def decoder(self) -> EdgeDecoder:
+        """The decoder of scores of edges. Raises `ModelError` if the graph lacks nodes at their ends."""
+        return EdgeDecoder(self.model, self._schema)
 
     def seeds(self, snapshot: Snapshot, ids: "ArrayLike") -> "Int64[IntArray, 'seeds']":
         """The row numbers of ids. Raises `UnknownNodeError`."""

@@ -30,6 +30,7 @@ from livegnn.remote.memory_limit import memory_of_machine
 from livegnn.remote.memory_model import MemoryModel, PeakMeter
 from livegnn.remote.missing_features import WorkingArrays, fetch_missing, first_of_each, repeat
 from livegnn.remote.model_fit import FittedModel
+from livegnn.remote.pair_scoring import PairScorer
 from livegnn.remote.statistics import Account
 from livegnn.remote.subgraph import Known, Lists, Neighborhood, receiver_of
 from livegnn.remote.subgraph_message import decode, encode
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
-
 _ALL = 1 << 62  # bytes: as many as there are
 
 
@@ -93,7 +93,7 @@ class _TooLowError(Exception):
     """A request takes more than was predicted, and does not fit beside the cache."""
 
 
-class SnapshotPredictor:
+class SnapshotPredictor(PairScorer):
     """Predicts with `model` on the snapshot of a source. A model with a query predicts on the samples that
     the query draws.
 

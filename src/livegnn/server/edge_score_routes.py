@@ -1,6 +1,7 @@
 """The route that scores edges: those of the graph, pairs of nodes, and edges as if events had added them."""
 
-from typing import Annotated, Final, TypeAlias
+from collections.abc import Callable
+from typing import Annotated, Final, TypeAlias, TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
@@ -12,9 +13,11 @@ from livegnn.errors import InputError
 from livegnn.events import Events
 from livegnn.events.chunk import to_edge_type
 from livegnn.http.small_reads import MOST_SMALL
-from livegnn.inference import Engine
-from livegnn.inference.edge_scoring import EdgeSettings, OutputSettings, PairSettings
+from livegnn.inference.edge_pairs import OutputSettings, PairSettings
+from livegnn.inference.edge_scoring import EdgeSettings
+from livegnn.presampling import SampledEngine
 from livegnn.runtime import Runtime
+from livegnn.runtime.models import Scorer
 from livegnn.server.bodies import JSON_TYPE, Limits, media_type_of, off_loop, parse, read_body, to_json
 from livegnn.server.feed import Feed
 from livegnn.server.query import LARGEST_SEQ
@@ -30,6 +33,8 @@ from livegnn.server.requests import (
 from livegnn.texts import Texts
 from livegnn.types import EdgeType, FloatArray, Ids
 from livegnn.wording import quoted
+
+_Read = TypeVar("_Read")
 
 EDGE_SCORES: Final = "/v1/edge-scores"
 _FEW = 256  # edges that are scored in the event loop
@@ -129,22 +134,35 @@ class _Asked:
         self._edges = EdgeSettings(key=asked.key, **chosen)
         self._pairs = PairSettings(edge_attr=asked.edge_attr, edge_weight=asked.edge_weight, **chosen)
         check_number(len(self.sources), limits.ids)
-        model = runtime.models.find_engine(self.model)
-        scores = model.core.edge_outputs.find(asked.output, edge_type).scores
+        model = runtime.models.find_scorer(self.model)
+        scores = model.edge_outputs.find(asked.output, edge_type).scores
         check_width(len(self.sources), scores.width, limits)
 
-    def read(self, engine: Engine) -> FloatArray:
-        """The rows. Raises what the engine's methods raise."""
+    def read(self, model: Scorer) -> FloatArray:
+        """The rows. Raises what the model's methods raise."""
+        if isinstance(model, SampledEngine):
+            self._refuse_unsampled(model)
+            return model.score(self.sources, self.targets, **self._pairs)
         if self.existing:
-            return engine.predict_edges(self.sources, self.targets, **self._edges)
-        scorer = engine if self.events is None else engine.what_if(self.events)
+            return model.predict_edges(self.sources, self.targets, **self._edges)
+        scorer = model if self.events is None else model.what_if(self.events)
         return scorer.score(self.sources, self.targets, **self._pairs)
 
-    def read_at_once(self, engine: Engine) -> FloatArray | None:
+    def read_at_once(self, model: Scorer) -> FloatArray | None:
         """The rows, or None if they cannot be read at once."""
+        if isinstance(model, SampledEngine):
+            return None
         if self.existing:
-            return engine.predict_edges_at_once(self.sources, self.targets, **self._edges)
-        return engine.score_at_once(self.sources, self.targets, **self._pairs)
+            return model.predict_edges_at_once(self.sources, self.targets, **self._edges)
+        return model.score_at_once(self.sources, self.targets, **self._pairs)
+
+    def _refuse_unsampled(self, model: SampledEngine) -> None:
+        if self.existing or self.events is not None:
+            raise InputError(
+                f"{'existing edges' if self.existing else 'edges as if events had happened'} are scored by "
+                f"models that keep rows, got {model.name!r}, which answers from samples: give edge_attr and "
+                "edge_weight of the pairs, or ask a model of another mode"
+            )
 
 
 def add_edge_score_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Limits) -> None:
@@ -165,7 +183,7 @@ def add_edge_score_routes(router: APIRouter, runtime: Runtime, feed: Feed, limit
 
         asked, min_seq, timeout = await off_loop(len(body), read)
         await feed.wait(min_seq, timeout)
-        find = runtime.models.find_engine
+        find = runtime.models.find_scorer
         if asked.events is None and len(asked.sources) <= _FEW:
             found = runtime.read_at_once(lambda: asked.read_at_once(find(asked.model)))
             if found is not None and found[1] is not None:
@@ -173,7 +191,7 @@ def add_edge_score_routes(router: APIRouter, runtime: Runtime, feed: Feed, limit
 
         def answer() -> Response:
             if asked.events is None:
-                return _answer(runtime, *runtime.read(lambda: asked.read(find(asked.model))))
+                return _answer(runtime, *read_scores(runtime, asked.model, asked.read))
             runtime.check(asked.events)
 
             def suppose() -> Response:
@@ -184,6 +202,18 @@ def add_edge_score_routes(router: APIRouter, runtime: Runtime, feed: Feed, limit
         return await run_in_threadpool(answer)
 
 
+def read_scores(runtime: Runtime, name: str | None, read: Callable[[Scorer], _Read]) -> tuple[int, _Read]:
+    """The result of `read` with a model, and the event that it reflects."""
+    find = runtime.models.find_scorer
+    if isinstance(find(name), SampledEngine):
+        # Samples take long: others wait for them only if a batch was applied meanwhile.
+        seq, model = runtime.read(lambda: find(name))
+        scores = read(model)
+        if runtime.read(lambda: None)[0] == seq:
+            return seq, scores
+    return runtime.read(lambda: read(find(name)))
+
+
 def answer_small_scores(runtime: Runtime, request: bytes, parameters: bool, limits: Limits) -> bytes | None:
     """The answer to a small request (`livegnn.http.small_reads`), if its scores can be read at once."""
     if parameters or runtime.failure is not None:
@@ -191,7 +221,7 @@ def answer_small_scores(runtime: Runtime, request: bytes, parameters: bool, limi
     given = parse(EdgeScoreRequest, request, JSON_TYPE, limits.objects)
     if given.events is not None or len(given.sources) > MOST_SMALL:
         return None
-    asked, find = _Asked(runtime, given, limits), runtime.models.find_engine
+    asked, find = _Asked(runtime, given, limits), runtime.models.find_scorer
     found = runtime.read_at_once(lambda: asked.read_at_once(find(asked.model)))
     if found is None or found[1] is None or found[0] < given.min_seq:
         return None
