@@ -8,6 +8,7 @@ row for each id. A tensor is JSON, or bytes behind the JSON (the binary tensor e
 """
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
@@ -36,6 +37,8 @@ _PATHS: Final = re.compile(
     r"(?P<action>/ready|/infer)?)?\Z"
 )
 _INPUT: Final = "ids"
+_ENDS: Final = ("sources", "targets")
+_COLUMNS: Final = ("edge_attr", "edge_weight")
 _DIGITS: Final = 20
 _LENGTH_BYTES: Final = 4  # before each text of a binary tensor, little-endian
 _LARGEST_SEQ: Final = 2**63 - 1
@@ -110,12 +113,60 @@ class InferRequest(NamedTuple):
     timeout: float
 
 
+class PairsRequest(NamedTuple):
+    """A request for scores of the pairs sources[i] -> targets[i]. edge_attr [n, width], edge_weight [n]: the
+    columns of the pairs, None if they are left out. The rest: as of `InferRequest`."""
+
+    sources: Sequence[int | str]
+    targets: Sequence[int | str]
+    edge_attr: "Float32[FloatArray, 'n width'] | None"
+    edge_weight: "Float32[FloatArray, 'n'] | None"
+    form: AnswerForm
+    min_seq: int
+    timeout: float
+
+
+class _Asked(NamedTuple):
+    """A request without its tensors. inputs: as the JSON has them. rest: the bytes behind the JSON."""
+
+    inputs: list[object]
+    names: list[object]
+    rest: bytes
+    form: AnswerForm
+    min_seq: int
+    timeout: float
+
+
 def read_infer(body: bytes, header_length: str | None, largest: int) -> InferRequest:
     """The request in a body. header_length: the header of that name, None if the body is JSON alone. largest:
     bytes that a body may have, of which this one has no more.
 
     Raises InputError.
     """
+    asked = _read_asked(body, header_length, largest)
+    if asked.names != [_INPUT]:
+        raise InputError(f"inputs must be one tensor 'ids', got {quoted(asked.names)}")
+    ids = _read_ids(asked.inputs[0], asked.rest, _INPUT)
+    return InferRequest(ids, asked.form, asked.min_seq, asked.timeout)
+
+
+def read_pairs(body: bytes, header_length: str | None, largest: int) -> PairsRequest:
+    """The request for scores of pairs in a body, as `read_infer` has it. Raises InputError."""
+    asked = _read_asked(body, header_length, largest)
+    names = asked.names
+    if len(set(names)) < len(names) or not {*_ENDS} <= {*names} <= {*_ENDS, *_COLUMNS}:
+        raise InputError(
+            f"inputs must be the tensors {', '.join(_ENDS)} and, where they are read, {', '.join(_COLUMNS)}, "
+            f"each once, got {quoted(names)}"
+        )
+    tensors = dict(zip(names, zip(asked.inputs, _divide(asked.inputs, asked.rest), strict=True), strict=True))
+    sources, targets = (_read_ids(*tensors[name], name) for name in _ENDS)
+    attr, weight = (_read_rows(*tensors[name], name) if name in tensors else None for name in _COLUMNS)
+    weight = None if weight is None else weight.reshape(-1)
+    return PairsRequest(sources, targets, attr, weight, asked.form, asked.min_seq, asked.timeout)
+
+
+def _read_asked(body: bytes, header_length: str | None, largest: int) -> _Asked:
     length = _json_length(header_length, len(body))
     content = read_json(body[:length], largest)
     asked = _object(content, "the body", ("id", "parameters", "inputs", "outputs"))
@@ -128,9 +179,18 @@ def read_infer(body: bytes, header_length: str | None, largest: int) -> InferReq
     form = AnswerForm(_read_id(asked), _read_outputs(asked, binary=binary), binary)
     inputs = _list(asked.get("inputs"), "inputs")
     names = [_name(one, "inputs") for one in inputs]
-    if names != [_INPUT]:
-        raise InputError(f"inputs must be one tensor 'ids', got {quoted(names)}")
-    return InferRequest(_read_tensor(inputs[0], body[length:]), form, min_seq, timeout / 1e6)
+    return _Asked(inputs, names, body[length:], form, min_seq, timeout / 1e6)
+
+
+def _divide(inputs: Sequence[object], rest: bytes) -> Iterator[bytes]:
+    """The bytes behind the JSON that belong to each tensor; to the last one all that are left."""
+    at = 0
+    for place, tensor in enumerate(inputs, 1):
+        parameters = tensor.get("parameters") if isinstance(tensor, dict) else None
+        size = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
+        end = at + size if type(size) is int and size >= 0 else at
+        yield rest[at:] if place == len(inputs) else rest[at:end]
+        at = min(end, len(rest))
 
 
 def _json_length(header: str | None, size: int) -> int:
@@ -205,66 +265,104 @@ def _read_outputs(asked: Mapping[str, object], *, binary: bool) -> dict[str, boo
     return outputs or None
 
 
-def _read_tensor(given: object, rest: bytes) -> Sequence[int | str]:
-    tensor = _object(given, "the tensor 'ids'", ("name", "shape", "datatype", "parameters", "data"))
+def _read_tensor(
+    given: object, rest: bytes, name: str, datatypes: Sequence[str]
+) -> tuple[str, list[object] | None, object]:
+    """The type of a tensor, its data if they are JSON, and its shape. rest: its bytes, if they are not."""
+    tensor = _object(given, f"the tensor {name!r}", ("name", "shape", "datatype", "parameters", "data"))
     datatype = tensor.get("datatype")
-    if not isinstance(datatype, str) or datatype not in _KINDS:
-        raise InputError(f"the datatype of ids must be INT64 or BYTES, got {quoted(datatype)}")
-    parameters = _object(tensor.get("parameters", _NONE), "parameters of ids", ("binary_data_size",))
+    if not isinstance(datatype, str) or datatype not in datatypes:
+        raise InputError(f"the datatype of {name} must be {' or '.join(datatypes)}, got {quoted(datatype)}")
+    parameters = _object(tensor.get("parameters", _NONE), f"parameters of {name}", ("binary_data_size",))
     size = _typed(parameters, "binary_data_size", int, "a number of bytes")
     data = tensor.get("data")
     if (size is None) == (data is None):
-        raise InputError("ids must have data, or the parameter binary_data_size, and not both")
+        raise InputError(f"{name} must have data, or the parameter binary_data_size, and not both")
     if data is not None:
         if rest:
             raise InputError(
                 f"the body must end with the JSON, as no tensor is behind it, got {len(rest)} bytes"
             )
-        ids = _listed(_list(data, "data"), datatype)
+        return datatype, _list(data, "data"), tensor.get("shape")
+    if size != len(rest):
+        raise InputError(
+            f"binary_data_size must be {len(rest)}, the bytes behind the JSON, got {quoted(size)}"
+        )
+    return datatype, None, tensor.get("shape")
+
+
+def _read_ids(given: object, rest: bytes, name: str) -> Sequence[int | str]:
+    datatype, data, shape = _read_tensor(given, rest, name, tuple(_KINDS))
+    if data is not None:
+        ids = _listed(data, datatype, name)
     else:
-        if size != len(rest):
-            raise InputError(
-                f"binary_data_size must be {len(rest)}, the bytes behind the JSON, got {quoted(size)}"
-            )
-        ids = _integers(rest) if datatype == "INT64" else list(_texts(rest))
-    _check_shape(tensor.get("shape"), len(ids))
+        ids = _integers(rest, name) if datatype == "INT64" else list(_texts(rest, name))
+    _check_shape(shape, len(ids), name)
     return cast("list[int | str]", ids)
 
 
-def _check_shape(shape: object, count: int) -> None:
+def _read_rows(given: object, rest: bytes, name: str) -> "Float32[FloatArray, 'n width']":
+    """Rows of numbers, all of one width."""
+    _, data, shape = _read_tensor(given, rest, name, ("FP32",))
+    if data is None:
+        if len(rest) % 4:
+            raise InputError(f"{name} must have 4 bytes for each FP32, got {len(rest)} bytes")
+        numbers: FloatArray = np.frombuffer(rest, "<f4").astype(np.float32)
+    else:
+        flat = [one for part in data for one in (part if isinstance(part, list) else (part,))]
+        if not set(map(type, flat)) <= {int, float}:
+            wrong = next(one for one in flat if type(one) not in (int, float))
+            raise InputError(f"{name} must be FP32, numbers in JSON, got {quoted(wrong)}")
+        try:
+            with np.errstate(over="ignore"):  # what is infinite then is refused with its pair
+                numbers = np.array(flat, np.float64).astype(np.float32)
+        except OverflowError:
+            raise InputError(f"{name} must be FP32, got an integer of more than 308 digits") from None
+    sizes = cast("list[int]", shape)
+    whole = isinstance(shape, list) and len(shape) in (1, 2) and all(type(one) is int for one in shape)
+    if not whole or min(sizes) < 0 or math.prod(sizes) != len(numbers):
+        raise InputError(
+            f"the shape of {name} must be [n] or [n, width], of {len(numbers)} numbers, got {quoted(shape)}"
+        )
+    return numbers.reshape((*sizes, 1)[:2])
+
+
+def _check_shape(shape: object, count: int, name: str) -> None:
     # A shape is (n), or (n, 1) as clients write whose models take batches.
     whole = isinstance(shape, list) and all(type(one) is int for one in shape)
     if not whole or shape not in ([count], [count, 1]):
-        raise InputError(f"the shape of ids must be [{count}], as many as its data, got {quoted(shape)}")
+        raise InputError(f"the shape of {name} must be [{count}], as many as its data, got {quoted(shape)}")
 
 
-def _listed(data: list[object], datatype: str) -> list[object]:
+def _listed(data: list[object], datatype: str, name: str) -> list[object]:
     rows = [part for part in data if isinstance(part, list) and len(part) == 1]
     ids: list[object] = data if len(rows) < len(data) else [one for (one,) in rows]
     kind = _KINDS[datatype]
     if not set(map(type, ids)) <= {kind}:
         wrong = next(one for one in ids if type(one) is not kind)
-        raise InputError(f"ids must be {datatype}, {kind.__name__} in JSON, got {quoted(wrong)}")
+        raise InputError(f"{name} must be {datatype}, {kind.__name__} in JSON, got {quoted(wrong)}")
     return ids
 
 
-def _integers(data: bytes) -> list[object]:
+def _integers(data: bytes, name: str) -> list[object]:
     if len(data) % 8:
-        raise InputError(f"ids must have 8 bytes for each INT64, got {len(data)} bytes")
+        raise InputError(f"{name} must have 8 bytes for each INT64, got {len(data)} bytes")
     return list(np.frombuffer(data, "<i8").tolist())
 
 
-def _texts(data: bytes) -> Iterator[str]:
+def _texts(data: bytes, name: str) -> Iterator[str]:
     at = 0
     while at < len(data):
         begin = at + _LENGTH_BYTES
         end = begin + int.from_bytes(data[at:begin], "little")
         if end > len(data):
-            raise InputError("ids must have a length and as many bytes for each text, got fewer at the end")
+            raise InputError(
+                f"{name} must have a length and as many bytes for each text, got fewer at the end"
+            )
         try:
             yield data[begin:end].decode()
         except UnicodeDecodeError:
-            raise InputError(f"ids must be UTF-8, got {quoted(data[begin:end])}") from None
+            raise InputError(f"{name} must be UTF-8, got {quoted(data[begin:end])}") from None
         at = end
 
 
@@ -384,3 +482,14 @@ def describe_model(
             {"name": output, "datatype": "FP32", "shape": [-1, width]} for output, width in outputs.items()
         ],
     }
+
+
+def describe_edge_output(
+    name: str, version: str, output: str, width: int, columns: Mapping[str, int], *, text_ids: bool
+) -> dict[str, object]:
+    """The same of an edge output. name: of the two. columns: those of a pair that it reads -> channels."""
+    described = describe_model(name, version, {output: width}, text_ids=text_ids)
+    kind = "BYTES" if text_ids else "INT64"
+    ends = [{"name": end, "datatype": kind, "shape": [-1]} for end in _ENDS]
+    rows = [{"name": one, "datatype": "FP32", "shape": [-1, channels]} for one, channels in columns.items()]
+    return described | {"inputs": [*ends, *rows]}

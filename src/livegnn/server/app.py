@@ -89,7 +89,7 @@ def create_app(
         small_appends, {**answers, EDGE_SCORES: answer_scores}, limits.objects, get_paths=answers
     )
     guard = None if access is None else Guard(small_reads, access)
-    routers = (router, create_inference_routes(models, limits))
+    routers = (router, create_inference_routes(models, limits, models))
     add_failures(app, *routers)
     for one in routers:
         app.include_router(one)

@@ -1,17 +1,30 @@
 """The models of a runtime in the Open Inference Protocol."""
 
+from typing import Final
+
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
-from livegnn.http.inference_protocol import InferRequest, describe_model, write_infer
+from livegnn.http.inference_protocol import (
+    InferRequest,
+    PairsRequest,
+    describe_edge_output,
+    describe_model,
+    write_infer,
+)
 from livegnn.http.refusals import UnknownPath
 from livegnn.runtime import ModelState, Runtime
+from livegnn.runtime.models import Scorer
 from livegnn.server.bodies import Limits, to_json
+from livegnn.server.edge_score_routes import read_scores
 from livegnn.server.feed import Feed
 from livegnn.server.inference_routes import FEWER, answer_ready, to_response
-from livegnn.server.requests import check_listed, check_number, ids_of
+from livegnn.server.requests import check_listed, check_number, check_width, ids_of
 from livegnn.types import FloatArray
 from livegnn.wording import quoted
+
+_MARK: Final = ":"  # no name of a model has it
+_COLUMNS: Final = {"edge_attr": "edge_attr", "weight": "edge_weight"}
 
 
 class RuntimeModels:
@@ -28,8 +41,15 @@ class RuntimeModels:
         """The inputs and outputs of a model."""
         state, runtime = self._state(name, version), self._runtime
         model = runtime.models.find(state.name).model
-        widths = {output: model.width(value) for output, value in model.outputs.items()}
         text_ids = runtime.graph.schema.text_ids
+        if self.scores_pairs(name):
+            scores = model.edge_scores[output := _split(name)[1]]
+            columns = {_COLUMNS[one.column]: one.width for one in scores.edge_inputs.values()}
+            described = describe_edge_output(
+                name, state.digest, output, scores.width, columns, text_ids=text_ids
+            )
+            return to_json(described)
+        widths = {output: model.width(value) for output, value in model.outputs.items()}
         return to_json(describe_model(state.name, state.digest, widths, text_ids=text_ids))
 
     async def report_ready(self, name: str, version: str | None) -> Response:
@@ -46,15 +66,27 @@ class RuntimeModels:
         await self._feed.wait(asked.min_seq, asked.timeout)
         return await run_in_threadpool(self._predict, name, version, asked)
 
+    def scores_pairs(self, name: str) -> bool:
+        """Whether a name, MODEL:OUTPUT, is that of an edge output."""
+        return _MARK in name
+
+    async def score(self, name: str, version: str | None, asked: PairsRequest) -> Response:
+        """The scores of pairs, from one state of the graph."""
+        await self._feed.wait(asked.min_seq, asked.timeout)
+        return await run_in_threadpool(self._score, name, version, asked)
+
     def find_digest(self, name: str, version: str | None) -> str:
         """The version of a model. Raises UnknownPath."""
         return self._state(name, version).digest
 
     def _state(self, name: str, version: str | None) -> ModelState:
-        models = self._runtime.models
-        state = next((one for one in models.states() if one.name == name), None)
+        models, (base, output) = self._runtime.models, _split(name)
+        state = next((one for one in models.states() if one.name == base), None)
         if state is None:
-            raise UnknownPath(f"there is no model {quoted(name)}: there are {', '.join(models.names)}")
+            raise UnknownPath(f"there is no model {quoted(base)}: there are {', '.join(models.names)}")
+        if _MARK in name and output not in (known := models.find(base).model.edge_outputs):
+            there = ", ".join(known) or "none"
+            raise UnknownPath(f"{base} has no edge output {quoted(output)}: there are {there}")
         if version not in (None, state.digest):
             raise UnknownPath(f"the version of {name} is {state.digest}, got {quoted(version)}")
         return state
@@ -75,3 +107,31 @@ class RuntimeModels:
 
         seq, (digest, rows) = runtime.read(predict)
         return to_response(write_infer(asked.form, name, digest, seq, rows))
+
+    def _score(self, name: str, version: str | None, asked: PairsRequest) -> Response:
+        (base, output), runtime, limits = _split(name), self._runtime, self._limits
+        sources, targets = (
+            ids_of(runtime.graph.schema.text_ids, ends) for ends in (asked.sources, asked.targets)
+        )
+        asked.form.names([output])
+        check_number(len(sources), limits.ids)
+        check_width(len(sources), runtime.models.find(base).model.edge_scores[output].width, limits)
+
+        def score(model: Scorer) -> tuple[str, FloatArray]:
+            digest = self._state(name, version).digest  # another model may have got the name meanwhile
+            return digest, model.score(
+                sources,
+                targets,
+                edge_attr=asked.edge_attr,
+                edge_weight=asked.edge_weight,
+                output=output,
+            )
+
+        seq, (digest, rows) = read_scores(runtime, base, score)
+        return to_response(write_infer(asked.form, name, digest, seq, {output: rows}))
+
+
+def _split(name: str) -> tuple[str, str]:
+    """The names of a model and of its edge output, which is empty if none is named."""
+    base, _, output = name.partition(_MARK)
+    return base, output

@@ -14,8 +14,10 @@ from livegnn.http.inference_protocol import (
     VERSION_PATH,
     InferMessage,
     InferRequest,
+    PairsRequest,
     describe_server,
     read_infer,
+    read_pairs,
 )
 from livegnn.server.bodies import Limits, off_loop, read_body, to_json
 from livegnn.server.query import CheckedRoute, answer_head
@@ -43,8 +45,20 @@ class ServedModels(Protocol):
         """The rows of all requested outputs."""
 
 
-def create_inference_routes(models: ServedModels, limits: Limits) -> APIRouter:
-    """All routes below /v2."""
+class ServedEdgeOutputs(Protocol):
+    """Edge outputs in the protocol, each with the name of a model, which `ServedModels` knows too."""
+
+    def scores_pairs(self, name: str) -> bool:
+        """Whether a name is that of an edge output."""
+
+    async def score(self, name: str, version: str | None, asked: PairsRequest) -> Response:
+        """The scores of pairs."""
+
+
+def create_inference_routes(
+    models: ServedModels, limits: Limits, edge_outputs: ServedEdgeOutputs | None = None
+) -> APIRouter:
+    """All routes below /v2. edge_outputs: those of the models, if the process scores edges."""
     router = APIRouter(route_class=CheckedRoute)
 
     @router.get("/v2")
@@ -78,10 +92,13 @@ def create_inference_routes(models: ServedModels, limits: Limits) -> APIRouter:
     @router.post(MODEL_PATH + "/infer")
     @router.post(VERSION_PATH + "/infer")
     async def infer(request: Request, name: str, version: str | None = None) -> Response:
-        """Predictions of nodes, all outputs of one state of the graph."""
+        """Predictions of nodes, all outputs of one state of the graph; or scores of pairs of nodes."""
         await models.find(name, version)
         body = await read_body(request, limits.objects, FEWER)
         length = request.headers.get(LENGTH)
+        if edge_outputs is not None and edge_outputs.scores_pairs(name):
+            pairs = await off_loop(len(body), lambda: read_pairs(body, length, limits.objects))
+            return await edge_outputs.score(name, version, pairs)
         asked = await off_loop(len(body), lambda: read_infer(body, length, limits.objects))
         return await models.infer(name, version, asked)
 
