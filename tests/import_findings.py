@@ -180,7 +180,8 @@ def data_of(case: Case, graph: interpreter.Rows) -> Data | HeteroData:
 
 def is_plain(case: Case) -> bool:
     """Whether the graph has one type of nodes, and one of edges."""
-    return {one.atom for one in given_of(case)} <= {imported_modules.NODE, imported_modules.EDGE}
+    atoms = {one.atom for one in given_of(case) if not one.atom.pairs}
+    return atoms <= {imported_modules.NODE, imported_modules.EDGE}
 
 
 def kind_of(atom: Atom) -> NodeType | EdgeType:
@@ -189,7 +190,8 @@ def kind_of(atom: Atom) -> NodeType | EdgeType:
 
 def attribute(one: Given) -> str:
     """What rows are called in PyG's data."""
-    return "edge_index" if one.ends else one.name.partition(":")[0].replace(".", "_")
+    ends = "edge_label_index" if one.atom.pairs else "edge_index"
+    return ends if one.ends else one.name.partition(":")[0].replace(".", "_")
 
 
 def inputs_of(module: nn.Module, case: Case) -> dict[str, object]:

@@ -60,6 +60,9 @@ LIMIT = 900
 NEARBY = 16
 """Graphs beside which a difference is looked at once more: see `hold`."""
 
+PAIRS = 12
+"""How many pairs of nodes are scored by a module that takes pairs."""
+
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "tests" / "practitioners.json", ROOT / "tests" / "practitioners.md"
 
@@ -119,7 +122,8 @@ class Multigraph(TypedMirror):
     """
 
     def __init__(self, given: Sequence[Given], seed: int, *, wide: bool) -> None:
-        super().__init__(given, seed)
+        super().__init__([one for one in given if not one.atom.pairs], seed)
+        self.pair_atoms = list(dict.fromkeys(one.atom for one in given if one.atom.pairs))
         self.wide = {
             (atom, name): (
                 self.random.normal(size=one.channels),
@@ -165,12 +169,26 @@ class Multigraph(TypedMirror):
         for atom, keys in edges.items():
             pairs = [(place[atom.source][u], place[atom.target][v]) for u, v, _ in keys]
             ends[atom] = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T.contiguous()
+        for atom in self.pair_atoms:
+            places = [
+                [place[end][node] for node in nodes.tolist()]
+                for end, nodes in zip((atom.source, atom.target), self.pairs(atom), strict=True)
+            ]
+            ends[atom], sizes[atom] = torch.tensor(places, dtype=torch.int64).reshape(2, -1), len(places[0])
         for atom, columns in self.columns.items():
             carried = (self.nodes if atom.source is None else edges)[atom]
             for name, one in columns.items():
                 values = np.array([row[name] for row in carried.values()], np.float64)
                 inputs[name] = torch.from_numpy(values.reshape(len(carried), *one.channels)).to(one.dtype)
         return interpreter.Rows(sizes, ends, inputs)
+
+    def pairs(self, atom: Atom) -> tuple[np.ndarray, np.ndarray]:
+        """The ids of both ends of some pairs of nodes, the same as long as the nodes are."""
+        random = np.random.default_rng(PAIRS)
+        ids = [self.ids(end) for end in (atom.source, atom.target) if end is not None]
+        count = PAIRS if all(map(len, ids)) else 0
+        sources, targets = (random.choice(one, count) if count else one[:0] for one in ids)
+        return sources, targets
 
     def act(self, events: Events, kind: str) -> None:
         if kind not in ("remove edges", "re-add edges"):
@@ -225,7 +243,7 @@ def said_without_data(row: Row, case: Case, module: nn.Module) -> dict[str, obje
         seen.add(one)
         of = ("node" if one.atom.source is None else "edge") if plain else import_findings.kind_of(one.atom)
         if one.ends:
-            inputs[name] = "edge_index" if plain else of
+            inputs[name] = import_findings.attribute(one) if plain else of
         elif one.count:
             inputs[name] = "num_nodes"
         elif import_findings.attribute(one) == "edge_weight":
@@ -380,7 +398,7 @@ def metadata_of(case: Case) -> tuple[list[str], list[tuple[str, str, str]]]:
         end
         for one in import_findings.given_of(case)
         for end in (one.atom.source, one.atom.target, one.atom)
-        if end
+        if end and not end.pairs
     )
     return [one.name for one in atoms if one.source is None], [edge_type(one) for one in atoms if one.source]
 
@@ -462,9 +480,7 @@ def compare(
     What is beyond the bound is judged once more beside the worst that the module in float32 does on graphs
     whose features are some roundings away, as in `wild`.
     """
-    node_type = model.node_type(model.output)
-    atom = next(atom for atom in mirror.node_atoms if atom.name == node_type)
-    ids = mirror.ids(atom)
+    got, node_type = ask(row, model, mirror, engine)
 
     def say(dtype: torch.dtype, rows: interpreter.Rows) -> np.ndarray:
         inputs = {name: v.to(dtype) if v.is_floating_point() else v for name, v in rows.inputs.items()}
@@ -476,11 +492,11 @@ def compare(
             if isinstance(result, Mapping) and node_type in result
             else row.pick(list(flat(result)))
         )
-        whole = result.dim() > 0 and len(result) == len(ids)  # a final squeeze may take the nodes away
-        return result.reshape(len(ids), math.prod(result.shape[1:]) if whole else -1).numpy()
+        whole = result.dim() > 0 and len(result) == len(got)  # a final squeeze may take the nodes away
+        return result.reshape(len(got), math.prod(result.shape[1:]) if whole else -1).numpy()
 
     rows = mirror.rows()
-    got, expected = engine.predict(ids), say(torch.float64, rows)
+    expected = say(torch.float64, rows)
     verdict = judge(got, expected, lambda: say(torch.float32, rows))
     if verdict.ok:
         return verdict
@@ -499,6 +515,23 @@ def compare(
     return judge(got, expected, expected + worst)
 
 
+def ask(row: Row, model: Model, mirror: Multigraph, engine: Engine) -> tuple[np.ndarray, str | None]:
+    """The rows of an engine in the order of the mirror, and the type of their nodes if they are of nodes.
+
+    They are those of the model's edge output that the row names, of edges or of pairs, or its prediction.
+    """
+    if not row.scores:
+        node_type = model.node_type(model.output)
+        atom = next(atom for atom in mirror.node_atoms if atom.name == node_type)
+        return engine.predict(mirror.ids(atom)), node_type
+    if mirror.pair_atoms:
+        return engine.score(*mirror.pairs(mirror.pair_atoms[0]), output=row.scores), None
+    kind = model.edge_scores[row.scores].edge_type
+    atom = next(atom for atom in mirror.edge_atoms if edge_type(atom) == kind)
+    sources, targets, keys = np.array(sorted(mirror.edges[atom]), np.int64).reshape(-1, 3).T
+    return engine.predict_edges(sources, targets, key=keys, output=row.scores), None
+
+
 def told(error: BaseException) -> str:
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {first_line(error)} [{Path(frame.filename).name}:{frame.lineno}]"
@@ -508,12 +541,13 @@ def told(error: BaseException) -> str:
 
 
 def counted(found: Sequence[Mapping[str, Any]]) -> str:
-    """How many rows there are of each kind."""
+    """How many rows there are of each kind, and the part that is exact."""
     kinds = Counter(kind_of(one) for one in found)
     repositories = {one["name"].split(" ")[0] for one in found}
     most = sorted(kinds.items(), key=lambda one: -one[1])
     parts = ", ".join(f"{number} {kind}" for kind, number in most)
-    return f"{len(found)} modules of {len(repositories)} repositories: {parts}."
+    exact = sum(one["status"] == "exact" for one in found) / max(1, len(found))
+    return f"{len(found)} modules of {len(repositories)} repositories: {parts}. {exact:.0%} are exact."
 
 
 def kind_of(one: Mapping[str, Any]) -> str:

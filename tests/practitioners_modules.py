@@ -98,8 +98,9 @@ class Row:
     of the repository that its imports begin in. constants: names of the file whose values are calls. names:
     what the file finds under these names instead of its own. given: what a user says in any case. output,
     output_type: what is asked for where the module returns several things. pick: that, of its tensors in
-    order. refused: what the true reason of a refusal says, where there is no way round. graph: one that it
-    can be called with, of `imported_modules.GRAPHS`. changes: what else the reasons tell to do.
+    order. scores: the model's edge output that is held, if it is not rows of nodes. refused: what the true
+    reason of a refusal says, where there is no way round. graph: one that it can be called with, of
+    `imported_modules.GRAPHS`. changes: what else the reasons tell to do.
     """
 
     repository: str
@@ -119,6 +120,7 @@ class Row:
     output: str | None = None
     output_type: str | None = None
     pick: Callable[[list[torch.Tensor]], torch.Tensor] = lambda tensors: tensors[0]
+    scores: str = ""
     refused: str = ""
     graph: str = "random"
     changes: tuple[Change, ...] = ()
@@ -172,6 +174,9 @@ TABLES = (
     [("users", "writes", "posts"), ("posts", "rev_writes", "users"), ("posts", "links", "posts")],
 )
 BUYS = Atom("product-rev_buys-customer", Atom("product"), Atom("customer"))
+SHOP_LINKS = (SHOP[0], [*SHOP[1], ("customer", "buys", "product")])
+PAIRS_OF_SHOP = Atom("customer-buys-product", Atom("customer"), Atom("product"), pairs=True)
+SHOP_PAIRS = Given("edge_label_index", PAIRS_OF_SHOP, ends=True)
 LABEL = Given(f"edge_attr:{BUYS}", BUYS, (1,), torch.float64)
 
 
@@ -201,15 +206,12 @@ NORMS = Change(
     "every row of the graph is reduced to one", "GraphNorm replaced by LayerNorm(mode='node')", rows_normed
 )
 
-EDGE_ROWS = r"one end of an edge|row for each edge|rows of edges"
-"""The prediction is of edges."""
 POOLED = r"every row of the graph is reduced to one|no row for each node|depends on data"
 """The prediction is of a graph, or reads a mean over all nodes."""
 SIZES = r"a size.*depends on data"
 """A size or a branch depends on data."""
 LAMBDA = r"lambda_max"
 """ChebConv takes the greatest eigenvalue from all edges, where it is not given."""
-OWN_GRAPH = r"graph of its own|of its own"
 RANDOM = r"random"
 ORDER = r"order|position|sort|depends on data"
 
@@ -252,12 +254,10 @@ def _with_layers(module: ModuleType) -> ModuleType:
 
 ROWS: Sequence[Row] = (
     # Fraud
-    Row(IBM, "models.py", "GINe", _MULTI, _EDGED, refused=EDGE_ROWS),
-    Row(
-        IBM, "models.py", "GINe", {**_MULTI, "edge_updates": True}, _EDGED, "edge updates", refused=EDGE_ROWS
-    ),
-    Row(IBM, "models.py", "GATe", {**_MULTI, "n_heads": 2}, _EDGED, refused=EDGE_ROWS),
-    Row(IBM, "models.py", "PNA", {**_MULTI, "deg": torch.tensor([1, 4, 3, 2])}, _EDGED, refused=EDGE_ROWS),
+    Row(IBM, "models.py", "GINe", _MULTI, _EDGED, scores="output"),
+    Row(IBM, "models.py", "GINe", {**_MULTI, "edge_updates": True}, _EDGED, "edge updates", scores="output"),
+    Row(IBM, "models.py", "GATe", {**_MULTI, "n_heads": 2}, _EDGED, scores="output"),
+    Row(IBM, "models.py", "PNA", {**_MULTI, "deg": torch.tensor([1, 4, 3, 2])}, _EDGED, scores="output"),
     Row(DGRAPH, "models/gcn.py", "GCN", _DEEP),
     Row(DGRAPH, "models/sage.py", "SAGE", _DEEP),
     Row(DGRAPH, "models/gat.py", "GAT", {**_DGRAPH, "layer_heads": [2, 1]}),
@@ -556,8 +556,8 @@ ROWS: Sequence[Row] = (
         "model/bipartite_sage.py",
         "MetaSage",
         {"num_customers": 5, "hidden_channels": 8, "out_channels": 5},
-        (*hetero(*SHOP), torch.tensor([[0, 1], [1, 2]])),
-        refused=OWN_GRAPH,
+        (*hetero(*SHOP_LINKS), SHOP_PAIRS),
+        scores="output",
     ),
     Row(SHOPS, "model/bipartite_gat.py", "ItemGNNEncoder", {"hidden_channels": 8, "out_channels": 5}),
     Row(
