@@ -119,9 +119,11 @@ class ModuleInputs:
                 f"{self.name} is for several types of nodes or edges: name its types with metadata=, or data"
             )
         numbered = self.parameters.get(RELATION)
-        if settings.relations is None and numbered is not None and numbered.default is numbered.empty:
+        needed = numbered is not None and numbered.default is numbered.empty
+        if settings.relations is None and needed and RELATION not in (settings.inputs or {}):
             raise ModelError(
-                f"{self.name} takes edge_type: say with relations=... what its numbers stand for"
+                f"{self.name} takes edge_type: say with relations=... what its numbers stand for, or with "
+                f"inputs={{{RELATION!r}: ('edge', int)}} that they are a column of the edges"
             )
         check_takes_relations(self.module, settings.method, settings.relations)
 

@@ -74,7 +74,7 @@ class Expression:
     def refers(self) -> Atom | None:
         """For an id, the nodes (or edges) that it refers to."""
         if self.op == "rows":
-            return self.atom
+            return None if self.attrs else self.atom
         if self.op == "end" and self.atom is not None:
             return self.atom.target if self.attrs[0] else self.atom.source
         return None
@@ -194,9 +194,10 @@ class Expressions:
         """The source (0) or the target (1) of each edge."""
         return self.make("end", attrs=(which,), shape=(), kind="id", atom=edges)
 
-    def rows(self, atom: Atom) -> Expression:
-        """The place of each row itself."""
-        return self.make("rows", shape=(), kind="id", atom=atom)
+    def rows(self, atom: Atom, mask: Expression | None = None) -> Expression:
+        """The place of each row itself: among all rows of its atom, or among those for which a mask holds."""
+        of = () if mask is None or mask.is_number(1) else (mask,)
+        return self.make("rows", attrs=of, shape=(), kind="id", atom=atom)
 
     # Channel by channel
 

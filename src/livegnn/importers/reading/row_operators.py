@@ -12,6 +12,10 @@ from livegnn.importers.expressions.expressions import Expression, walk
 from livegnn.importers.reading.operators import OPERATORS, Call, Operator, operator
 from livegnn.importers.reading.values import ROWS, Piece, Value, channels_of
 
+_FILTERED = (
+    "rows are gathered by numbers from a filtered tensor: filter it by a condition instead, as in "
+    "edge_index[:, edge_type == 1]"
+)
 OF_NO_NODES = "rows are scattered to groups that are not known to be the nodes of the graph"
 
 # Gathers
@@ -76,7 +80,8 @@ def _nonzero(call: Call, x: Value) -> Value:
     places = []
     for piece in x.pieces:
         assert piece.atom is not None
-        places.append(Piece(piece.atom, piece.mask, call.make.reshape(call.make.rows(piece.atom), (1,))))
+        place = call.make.rows(piece.atom, piece.mask)
+        places.append(Piece(piece.atom, piece.mask, call.make.reshape(place, (1,))))
     return _filter(call, Value(tuple(places), ((ROWS,), (1,))), 0, x)
 
 
@@ -113,15 +118,18 @@ def _locate(call: Call, x: Value, index: Expression) -> tuple[Piece, Expression]
     offset = sympy.Integer(0)
     if index.op == "shift":
         offset, index = index.attrs[0], index.args[0]
+    if index.op == "rows" and index.attrs:
+        own = x.pieces[0]
+        assert index.atom is not None
+        if len(x.pieces) == 1 and offset == 0 and index is call.make.rows(index.atom, own.mask):
+            return own, call.make.rows(index.atom)
+        raise ModelError(_FILTERED)
     if index.refers is None:
         raise ModelError("rows of nodes are gathered by an index that is not an end of an edge of the graph")
     for i, piece in enumerate(x.pieces):
         if piece.atom is index.refers and sympy.expand(call.values.count(x.space[:i]) - offset) == 0:
             if not piece.mask.is_number(1):
-                raise ModelError(
-                    "rows are gathered by numbers from a filtered tensor: filter it by a condition instead, "
-                    "as in edge_index[:, edge_type == 1]"
-                )
+                raise ModelError(_FILTERED)
             return piece, index
     raise ModelError(
         f"rows are gathered by numbers of {index.refers} nodes from a tensor that has none of them there"
@@ -294,9 +302,11 @@ def _write_where(call: Call, base: Value, mask: Value, values: Value) -> Value:
 def _write_own(call: Call, base: Value, index: Value, source: Value) -> Value:
     """Writes rows to their own places, for the rows that a filter keeps."""
     own = base.pieces[0]
-    if len(base.pieces) > 1 or len(index.pieces) > 1 or index.pieces[0].atom is not own.atom:
+    places = index.pieces[0]
+    known = own.atom is not None and places.row is call.make.rows(own.atom, own.mask)
+    if len(base.pieces) > 1 or len(index.pieces) > 1 or places.atom is not own.atom or not known:
         raise ModelError("rows are written to other rows than the index counts")
-    mask = Value((Piece(own.atom, own.mask, index.pieces[0].mask),), ((ROWS,),))
+    mask = Value((Piece(own.atom, own.mask, places.mask),), ((ROWS,),))
     return _write_where(call, base, mask, source)
 
 

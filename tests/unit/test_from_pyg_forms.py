@@ -1,0 +1,164 @@
+"""Forms of modules that practitioners brought, each as small as it gets: what a model says, or why not."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch_geometric import nn as pyg
+from torch_geometric.utils import remove_self_loops
+
+import livegnn as lg
+from livegnn.errors import ModelError
+from livegnn.graph import EdgeSchema, Schema
+from livegnn.model import Model
+from modules import fill
+
+N, E, H, KINDS = 4, 3, 3, 2
+"""Channels of nodes, of edges and of a result, and how many types edges have."""
+LIKES, HATES = ("node", "likes", "node"), ("node", "hates", "node")
+
+
+class Forward(nn.Module):
+    """Two convolutions, and how they are called."""
+
+    def __init__(self, forward: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList([pyg.SAGEConv(N, H), pyg.GraphConv(N, H)])
+        self.said = forward
+
+    def forward(self, x, edge_index, edge_type):
+        return self.said(self.convs, x, edge_index, edge_type)
+
+
+def by_mask(convs, x, edge_index, edge_type):
+    """As most write R-GCN by hand."""
+    return sum(conv(x, edge_index[:, edge_type == i]) for i, conv in enumerate(convs))
+
+
+def by_places(convs, x, edge_index, edge_type):
+    """The same, by the places of the edges of each type."""
+    each = [torch.nonzero(edge_type == i).view(-1) for i in range(KINDS)]
+    return sum(conv(x, edge_index[:, places]) for conv, places in zip(convs, each, strict=True))
+
+
+def by_places_of_two(convs, x, edge_index, edge_type):
+    """Each end by itself, among the edges that are no loops."""
+    edge_index, edge_type = remove_self_loops(edge_index, edge_type)
+    rows = 0
+    for i, conv in enumerate(convs):
+        places = torch.nonzero(edge_type == i, as_tuple=False).view(-1)
+        rows = rows + conv(x, torch.stack([edge_index[0][places], edge_index[1][places]]))
+    return rows
+
+
+def by_where(convs, x, edge_index, edge_type):
+    (places,) = torch.where(edge_type == 1)
+    return convs[0](x, edge_index) + convs[1](x, edge_index[:, places])
+
+
+FORMS = [by_mask, by_places, by_places_of_two, by_where]
+
+
+def stream(seed: int, kinds: bool) -> tuple[lg.Graph, Callable[[], tuple[np.ndarray, ...]], list[lg.Events]]:
+    """A multigraph, its rows now, and events: loops, parallel edges of the same and of other types.
+
+    kinds: whether the types of edges are types of the graph, instead of a column.
+    """
+    random = np.random.default_rng(seed)
+    schema = EdgeSchema(edge_dim=0 if kinds else 1, duplicates="keep")
+    names = [LIKES, HATES] if kinds else [("node", "to", "node")]
+    graph = lg.Graph(Schema({"node": N}, dict.fromkeys(names, schema)))
+    x = random.standard_normal((9, N)).astype(np.float32)
+    edges: list[tuple[int, int, int]] = []
+    batches = [lg.Events().add_nodes(np.arange(9), x)]
+
+    def add(events: lg.Events, u: int, v: int, kind: int) -> None:
+        edges.append((u, v, kind))
+        if kinds:
+            events.add_edges([u], [v], edge_type=names[kind])
+        else:
+            events.add_edges([u], [v], edge_attr=np.array([[kind]]))
+
+    for _ in range(3):
+        for _ in range(6):
+            u, v = random.integers(0, 6, 2)
+            add(batches[-1], int(u), int(v), int(random.integers(KINDS)))
+        for kind in (0, 1, 1):
+            add(batches[-1], 2, 3, kind)
+        add(batches[-1], 4, 4, 1)
+        batches.append(lg.Events())
+    x[5] = random.standard_normal(N)
+    batches[-1].set_features([5], x[5:6])
+
+    def rows() -> tuple[np.ndarray, ...]:
+        return x, np.array(edges)[:, :2].T, np.array(edges)[:, 2]
+
+    return graph, rows, batches
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kinds", [True, False])
+def test_edges_of_each_type_by_themselves_in_a_multigraph(form, kinds):
+    module = fill(Forward(form), 3).eval()
+    said: dict[str, Any] = (
+        {"relations": [LIKES, HATES]} if kinds else {"inputs": {"edge_type": ("edge", int)}}
+    )
+    model = Model.from_pyg(module, **said)
+    graph, rows, batches = stream(seed=5, kinds=kinds)
+    engine = lg.Engine(graph, model)
+    for events in batches:
+        engine.apply(events)
+    x, ends, types = rows()
+    with torch.no_grad():
+        given = torch.from_numpy(x).double(), torch.from_numpy(ends), torch.from_numpy(types)
+        expected = copy.deepcopy(module).double()(*given).numpy()
+    np.testing.assert_allclose(engine.predict(np.arange(9)), expected, rtol=0, atol=1e-5)
+
+
+def test_places_among_some_edges_are_no_places_among_all():
+    def wrong(convs, x, edge_index, edge_type):
+        _, kept = remove_self_loops(edge_index, edge_type)
+        return convs[0](x, edge_index[:, torch.nonzero(kept == 1).view(-1)])
+
+    with pytest.raises(ModelError, match=r"(?s)Forward\.forward: .*gathered by numbers from a filtered"):
+        Model.from_pyg(Forward(wrong).eval(), relations=[LIKES, HATES])
+
+
+def test_rows_are_written_to_places_among_all_rows():
+    def wrong(convs, x, edge_index, edge_type):
+        _, kept = remove_self_loops(edge_index, edge_type)
+        weight = torch.ones(edge_index.size(1))
+        weight[torch.nonzero(kept == 1).view(-1)] = 2.0
+        return convs[1](x, edge_index, weight)
+
+    with pytest.raises(ModelError, match="rows are written to other rows than the index counts"):
+        Model.from_pyg(Forward(wrong).eval(), relations=[LIKES, HATES])
+
+
+# Rows of both ends at once
+
+
+class Ends(nn.Module):
+    """As IBM's Multi-GNN reads both ends of payments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.lin = pyg.SAGEConv(N, H), nn.Linear(2 * H, 2)
+
+    def forward(self, x, edge_index):
+        return self.lin(self.conv(x, edge_index).relu()[edge_index.T].reshape(-1, 2 * H).relu())
+
+
+def test_rows_of_both_ends_at_once():
+    module = fill(Ends(), 6).eval()
+    graph = lg.Graph.from_edges([0, 1, 2, 2], [1, 2, 0, 2], x=np.eye(3, N))
+    engine = lg.Engine(graph, Model.from_pyg(module))
+    engine.apply(lg.Events().add_edges([0], [2]))
+    ends = np.array([[0, 1, 2, 2, 0], [1, 2, 0, 2, 2]])
+    with torch.no_grad():
+        expected = copy.deepcopy(module).double()(torch.eye(3, N).double(), torch.from_numpy(ends)).numpy()
+    np.testing.assert_allclose(engine.predict_edges(*ends), expected, rtol=0, atol=1e-6)
