@@ -1,7 +1,7 @@
 """Forms of modules that practitioners brought, each as small as it gets: what a model says, or why not."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric import nn as pyg
+from torch_geometric.data import HeteroData
 from torch_geometric.utils import remove_self_loops
 
 import livegnn as lg
@@ -139,7 +140,127 @@ def test_rows_are_written_to_places_among_all_rows():
         Model.from_pyg(Forward(wrong).eval(), relations=[LIKES, HATES])
 
 
-# Rows of both ends at once
+# Rows that a mask selects
+
+
+class Masked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = pyg.SAGEConv(N, H)
+
+    def forward(self, x, edge_index, train_mask):
+        return self.conv(x, edge_index)[train_mask]
+
+
+def test_a_mask_that_selects_predictions_is_left_away_by_a_slice():
+    module = Masked().eval()
+    with pytest.raises(ModelError, match=r"inputs=\{'train_mask': slice\(None\)\} for all rows"):
+        Model.from_pyg(module)
+    with pytest.raises(ModelError, match=r"only the rows for which 'train_mask' holds.*slice\(None\)"):
+        Model.from_pyg(module, inputs={"train_mask": ("node", bool)})
+    model = Model.from_pyg(module, inputs={"train_mask": slice(None)})
+    assert list(model.inputs) == ["x"]
+
+
+# Arguments by name in modules for several types
+
+METADATA = (
+    ["author", "paper", "venue"],
+    [("author", "writes", "paper"), ("paper", "cites", "paper"), ("venue", "prints", "paper")],
+)
+"""Of authors and venues there are only out-edges."""
+
+
+class Typed(nn.Module):
+    """Sources are never updated; it returns the types that it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (
+            pyg.HeteroConv({kind: pyg.SAGEConv((N, N), N) for kind in METADATA[1]}) for _ in range(2)
+        )
+
+    def forward(
+        self, x_dict, edge_index_dict, output_node_types, target_node_type="paper", mode="none", skip=True
+    ):
+        for conv in (self.first, self.second):
+            x_dict = x_dict | {kind: h.relu() for kind, h in conv(x_dict, edge_index_dict).items()}
+        rows = {kind: x_dict[kind] for kind in output_node_types}
+        scale = {"none": 1.0, "half": 0.5}[mode] if skip else 2.0
+        return {kind: scale * h if kind == target_node_type else h for kind, h in rows.items()}
+
+
+def typed_rows() -> tuple[dict[str, np.ndarray], dict[tuple[str, str, str], np.ndarray]]:
+    random = np.random.default_rng(2)
+    x = {kind: random.standard_normal((6, N)).astype(np.float32) for kind in METADATA[0]}
+    ends = {kind: np.unique(random.integers(0, 5, (2, 9)), axis=1) for kind in METADATA[1]}
+    return x, ends
+
+
+@pytest.mark.filterwarnings("ignore:There exist node types")
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"output_node_types": ["paper"]},
+        {"output_node_types": ["author", "paper"], "target_node_type": "author", "mode": ("value", "half")},
+        {"output_node_types": ("value", ("paper", "venue")), "mode": ("value", "half"), "skip": True},
+        {"output_node_types": ["paper"], "skip": False},
+    ],
+)
+def test_arguments_by_name_are_node_types_or_values(said: Mapping[str, Any]):
+    module = fill(Typed(), 4).eval()
+    model = Model.from_pyg(module, metadata=METADATA, inputs=said, output_type="paper")
+    x, ends = typed_rows()
+    schema = Schema(dict.fromkeys(METADATA[0], N), {kind: EdgeSchema() for kind in METADATA[1]})
+    graph, events = lg.Graph(schema), lg.Events()
+    for kind, rows in x.items():
+        events.add_nodes(np.arange(6), rows, node_type=kind)
+    for kind, pairs in ends.items():
+        events.add_edges(*pairs, edge_type=kind)
+    engine = lg.Engine(graph, model)
+    engine.apply(events)
+    x["venue"][1] = 7  # a source changes: all of its papers follow
+    engine.apply(lg.Events().set_features([1], x["venue"][1:2], node_type="venue"))
+    given = {name: one[1] if isinstance(one, tuple) else one for name, one in said.items()}
+    with torch.no_grad():
+        rows = {kind: torch.from_numpy(one).double() for kind, one in x.items()}
+        pairs = {kind: torch.from_numpy(one) for kind, one in ends.items()}
+        expected = copy.deepcopy(module).double()(rows, pairs, **given)["paper"].numpy()
+    np.testing.assert_allclose(engine.predict(np.arange(6)), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:There exist node types")
+def test_how_to_give_such_arguments_is_said():
+    module = Typed().eval()
+    with pytest.raises(ModelError, match=r"inputs=\{'output_node_types': \['author', 'paper', 'venue'\]\}"):
+        Model.from_pyg(module, metadata=METADATA)
+    said = {"output_node_types": ["paper"], "mode": "half"}
+    with pytest.raises(ModelError, match=r"say inputs=\{'mode': \('value', 'half'\)\}"):
+        Model.from_pyg(module, metadata=METADATA, inputs=said)
+
+
+class Dropping(Typed):
+    """Its second layer misses what the first did not return."""
+
+    def forward(self, x_dict, edge_index_dict):
+        return self.second(self.first(x_dict, edge_index_dict), edge_index_dict)["paper"]
+
+
+@pytest.mark.filterwarnings("ignore:There exist node types")
+@pytest.mark.parametrize("with_data", [False, True])
+def test_types_that_a_layer_drops_are_named(with_data):
+    data = HeteroData()
+    x, ends = typed_rows()
+    for kind, rows in x.items():
+        data[kind].x = torch.from_numpy(rows)
+    for kind, pairs in ends.items():
+        data[kind].edge_index = torch.from_numpy(pairs)
+    said: dict[str, Any] = {"data": data} if with_data else {"metadata": METADATA}
+    with pytest.raises(ModelError, match=r"no rows of 'author', 'venue', where no edge ends: .*\*\*x_dict"):
+        Model.from_pyg(Dropping().eval(), **said)
+
+
+# Rows of both ends at once, and rows of graphs
 
 
 class Ends(nn.Module):
@@ -162,3 +283,19 @@ def test_rows_of_both_ends_at_once():
     with torch.no_grad():
         expected = copy.deepcopy(module).double()(torch.eye(3, N).double(), torch.from_numpy(ends)).numpy()
     np.testing.assert_allclose(engine.predict_edges(*ends), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("pool", [pyg.global_add_pool, pyg.global_mean_pool, pyg.global_max_pool])
+def test_rows_of_graphs_are_refused_as_such(pool):
+    class Pooled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.lin = pyg.SAGEConv(N, H), nn.Linear(H, 1)
+
+        def forward(self, x, edge_index, batch):
+            return self.lin(pool(self.conv(x, edge_index), batch))
+
+    with pytest.raises(ModelError, match=r"(?s)Pooled\.forward.*graphs by their batch.*before they are"):
+        Model.from_pyg(Pooled().eval(), inputs={"batch": ("node", int)})
+    with pytest.raises(ModelError, match="no row for each node or edge: return the rows before"):
+        Model.from_pyg(Pooled().eval(), inputs={"batch": None})

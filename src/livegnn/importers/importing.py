@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from livegnn.errors import ModelError
-from livegnn.importers.arguments.advice import find_own_edges, find_way
+from livegnn.importers.arguments.advice import find_dropped_types, find_own_edges, find_way
 from livegnn.importers.arguments.arguments import ModuleArguments, find_arguments, lone_argument
 from livegnn.importers.arguments.left_out import refuse_left_out
 from livegnn.importers.arguments.missing_columns import refuse_unasked_columns
@@ -227,7 +227,7 @@ def _read(module: nn.Module, found: ModuleArguments, output: str | Sequence[str]
         exported = export_module(module, found.call)
     except CallFails as error:
         own_edges = find_own_edges(module, lambda edges: _failure(module, found, edges) is None)
-        raise ModelError(f"{error}{own_edges}") from error.__cause__
+        raise ModelError(f"{error}{own_edges or find_dropped_types(module)}") from error.__cause__
     return read(exported, [output] if isinstance(output, str) else output)
 
 

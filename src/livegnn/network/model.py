@@ -254,8 +254,8 @@ class Model:
           graph; it gives types, widths and the names of inputs. Without it, the module's layers and the
           arguments below must give them.
         inputs: argument -> its meaning, if the argument's name does not give it: the name of an attribute of
-          `data`, ``("node", channels)`` or ``("edge", channels)`` for rows, or a constant value; parameter of
-          the module -> ``"node"``, if it has a row for each node.
+          `data`, ``("node", channels)`` or ``("edge", channels)`` for rows, or a constant (also as
+          ``("value", constant)``); parameter of the module -> ``"node"``, if it has a row for each node.
         method: the method that predicts; ``"decode"`` is the module's ``encode``, and that on its result.
         output: the prediction among several results: its key in a dict, otherwise ``"output[0]"``,
           ``"output[1]"``, ...; or a list of outputs, the prediction first. By default all results of one node

@@ -13,7 +13,7 @@ from torch_geometric import nn as pyg
 from torch_geometric.nn import MessagePassing
 
 from livegnn.importers.arguments.arguments import ModuleArguments, lone_argument, meaning_of
-from livegnn.importers.arguments.module_inputs import called_with
+from livegnn.importers.arguments.module_inputs import called_with, convolutions_of
 from livegnn.importers.program.export import Given, leaves, signature_of
 from livegnn.network.call_settings import CallSettings
 
@@ -34,7 +34,22 @@ def find_way(module: nn.Module, settings: CallSettings) -> str:
         if found is not None:
             specs = ", ".join(f"{name!r}: {_shown(rows, found, name)}" for name, rows in more.items())
             return f"; if {why}, say inputs={{{specs}}}"
-    return find_own_edges(module, lambda edges: called_with(module, settings, {}, edges) is not None)
+    own_edges = find_own_edges(module, lambda edges: called_with(module, settings, {}, edges) is not None)
+    return own_edges or find_dropped_types(module)
+
+
+def find_dropped_types(module: nn.Module) -> str:
+    """Returns the end of an error about node types of which a HeteroConv returns no rows, if there is one."""
+    for path, part in module.named_modules():
+        edges = convolutions_of(part)
+        dropped = sorted({kind[0] for kind in edges} - {kind[-1] for kind in edges})
+        if dropped:
+            return (
+                f"; {path or 'the module'} is a HeteroConv that returns no rows of "
+                f"{', '.join(map(repr, dropped))}, where no edge ends: if a later layer reads them, keep "
+                "those that it was given, as in x_dict = {**x_dict, **conv(x_dict, edge_index_dict)}"
+            )
+    return ""
 
 
 def find_own_edges(module: nn.Module, works: Callable[[int], bool]) -> str:

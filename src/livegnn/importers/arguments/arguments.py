@@ -39,6 +39,8 @@ NAMES = {
 """Name of an argument -> its meaning."""
 PAIRS, OF_PAIRS = "edge_label_index", "edge_label"
 """The meaning of an argument that names pairs of nodes; how the names of all columns of pairs begin."""
+VALUE = "value"
+"""Begins a pair in `inputs` whose second part is the argument itself."""
 RELATION, RELATION_OF_PAIRS = "edge_type", "edge_label_type"
 """The inputs that number the relations of edges, and of pairs."""
 
@@ -184,7 +186,7 @@ def find_arguments(
             raise ModelError(
                 f"{type(module).__name__}.{method} takes {name!r}, whose meaning is unknown: give it "
                 f"as inputs={{{name!r}: ...}}, the name of an attribute of data, ('node', channels), "
-                f"('edge', channels), or the value itself{_hint(name)}"
+                f"('edge', channels), or the value itself{graph.hint(name)}"
             )
         else:
             left_out.append(name)
@@ -218,15 +220,6 @@ def _by_place(signature: Signature, arguments: Mapping[str, object]) -> tuple[st
     kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     named = takewhile(lambda one: one.kind in kinds, signature.parameters.values())
     return tuple(takewhile(lambda name: name in arguments, (one.name for one in named)))
-
-
-def _hint(name: str) -> str:
-    """Returns the usual meaning of an argument of this name, as the end of an error."""
-    if name == "batch":
-        return ", which is None where nodes are predicted"
-    if name.endswith("_index") or "pair" in name:
-        return f"; if it names pairs of nodes to be scored, say inputs={{{name!r}: {PAIRS!r}}}"
-    return ""
 
 
 def _meaning(name: str, *, needed: bool, taken: Collection[str], required: Collection[str]) -> str | None:
@@ -371,6 +364,19 @@ class _GraphRows:
         rows = {name: self.find(name, required=True) for name in names}
         return Record({(None, name): one for name, one in rows.items() if one is not None})
 
+    def hint(self, name: str) -> str:
+        """Returns the usual meaning of an argument of this name, as the end of an error."""
+        if name == "batch":
+            return ", which is None where nodes are predicted"
+        if name.endswith("_index") or "pair" in name:
+            return f"; if it names pairs of nodes to be scored, say inputs={{{name!r}: {PAIRS!r}}}"
+        if "node_type" in name and self.hetero:
+            kinds: object = list(self.nodes) if name.endswith("s") else next(iter(self.nodes))
+            return f"; if it names types of nodes, say which, as in inputs={{{name!r}: {kinds!r}}}"
+        if "mask" in name:
+            return f"; if it selects rows of the result, say inputs={{{name!r}: slice(None)}} for all rows"
+        return ""
+
     def is_embedding(self, name: str) -> bool:
         """Whether a parameter is an embedding of the nodes of the data."""
         owner, _, _ = name.rpartition(".")
@@ -384,14 +390,21 @@ class _GraphRows:
             if given == "data" and "data" not in self.known:
                 return self.record()
             found = self.find(given, required=True)
+            if found is None and self.hetero and given in self.nodes:
+                return given  # as forward(..., target_node_type) takes it
             if found is None:
-                raise ModelError(f"inputs says that {name!r} is {given!r}, which the data does not have")
+                raise ModelError(
+                    f"inputs says that {name!r} is {given!r}, which the data does not have: if it is this "
+                    f"text itself, say inputs={{{name!r}: ({VALUE!r}, {given!r})}}"
+                )
             return found
         if isinstance(given, list):
             return [self.rows(one, _place_of(name, i, given)) for i, one in enumerate(given)]
         if isinstance(given, dict):  # values of other kinds than rows stay as they are
             rows = {key: one for key, one in given.items() if isinstance(one, (tuple, list, dict))}
             return given | {key: self.rows(one, _place_of(name, key, rows)) for key, one in rows.items()}
+        if isinstance(given, tuple) and len(given) == 2 and given[0] == VALUE and VALUE not in self.nodes:
+            return given[1]
         if isinstance(given, tuple) and given in self.edges:
             return (self.of_pairs[PAIRS] if meaning_of(name) == PAIRS else self.known["edge_index"])[given]
         if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], str):

@@ -76,7 +76,7 @@ class ModuleInputs:
             **(with_relations(settings.inputs, settings.relations, self.parameters) or {}),
         }
         self.has_record = record_of(module, settings.method, settings.inputs) is not None
-        self.typed = any(map(_convolutions, module.modules()))
+        self.typed = any(map(convolutions_of, module.modules()))
         self._check_given()
         node_type, edge_type, metadata = settings.node_type, settings.edge_type, settings.metadata
         self.unknown: list[tuple[str, str, str, str]] = []
@@ -129,7 +129,7 @@ class ModuleInputs:
 
     def _check_convolutions(self) -> None:
         for name, part in self.module.named_modules():
-            for edge in _convolutions(part):
+            for edge in convolutions_of(part):
                 if edge not in self.edges:
                     raise ModelError(
                         f"HeteroConv at {name!r} has a convolution for {edge}, which metadata lacks: name it "
@@ -141,7 +141,7 @@ class ModuleInputs:
         unknown; ``("edge_weight", type)`` -> whether the module is called with it."""
         edge_weight, edge_channels = self.settings.edge_weight, self.settings.edge_channels
         any_keyword = any(one.kind is one.VAR_KEYWORD for one in self.parameters.values())
-        several = any_keyword or bool(_convolutions(self.module))
+        several = any_keyword or bool(convolutions_of(self.module))
         says_weights = "edge_weight" in pytree.tree_leaves(dict(self.settings.inputs or {}))
         needs = self._needs()
         self._check_columns(needs, several=several or self.has_record)
@@ -196,7 +196,7 @@ class ModuleInputs:
     ) -> Iterator[tuple[EdgeType, bool]]:
         """For each edge type, whether one of its layers was made for features of edges."""
         by_type = [
-            (edge, conv) for part in self.module.modules() for edge, conv in _convolutions(part).items()
+            (edge, conv) for part in self.module.modules() for edge, conv in convolutions_of(part).items()
         ]
         for edge in self.edges:
             layers = [conv for kind, conv in by_type if kind == edge] if by_type else [self.module]
@@ -327,7 +327,7 @@ def _needs_features(layer: nn.Module) -> bool:
     return features is not None and features.default is features.empty and "None" not in str(features)
 
 
-def _convolutions(part: nn.Module) -> dict[EdgeType, nn.Module]:
+def convolutions_of(part: nn.Module) -> dict[EdgeType, nn.Module]:
     """The convolutions of a HeteroConv by edge type."""
     convs = getattr(part, "convs", None)
     if type(part).__name__ != "HeteroConv" or convs is None:

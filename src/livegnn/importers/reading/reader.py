@@ -122,6 +122,8 @@ class _Reading:
             last = next((self.last[one] for one in node.all_input_nodes if one in self.last), None)
             if last is not None and name in ("item", "_local_scalar_dense"):
                 self.values.name_last(expected, ((last, self.values.everything),))
+            elif any(map(self._is_largest, node.all_input_nodes)):
+                self.values.largest |= symbolic(expected).free_symbols
             self.read[node] = expected
             return
         if name in ("max", "amax") and node.users and all(map(_is_item, node.users)):
@@ -155,6 +157,12 @@ class _Reading:
             self._check(self.read[node], expected, name)
             self.read[node] = self.precision.note(traced, self.read[node], self.read, apply)
         self._note_layer(node)
+
+    def _is_largest(self, node: fx.Node) -> bool:
+        """Whether it is the largest of the whole numbers of all rows."""
+        of = self.read.get(node.args[0]) if node.args and isinstance(node.args[0], fx.Node) else None
+        largest = str(node.target).startswith(("aten.max", "aten.amax"))
+        return largest and isinstance(of, Value) and of.kind == "int" and of.row_axis is not None
 
     def _nodes_of(self, args: Sequence[object]) -> Atom | None:
         """The nodes whose places a largest number is taken of, over all rows; else None."""
@@ -240,7 +248,14 @@ class _Reading:
             raise ModelError(
                 f"{returns} no row for each node or edge: return the rows before they are joined"
             )
-        if not all(piece.mask.is_number(1) for piece in value.pieces) or len(value.axes[value.row_axis]) > 1:
+        masks = [piece.mask for piece in value.pieces if not piece.mask.is_number(1)]
+        if len(masks) == len(value.pieces) == 1 and masks[0].op == "input":
+            name = masks[0].attrs[0]
+            raise ModelError(
+                f"{returns} only the rows for which {name!r} holds, and predictions are kept for all: return "
+                f"all rows, or give inputs={{{name!r}: slice(None)}} if it is an argument for this alone"
+            )
+        if masks or len(value.axes[value.row_axis]) > 1:
             raise ModelError(f"{returns} some rows of those it has: return all, and let the reader choose")
 
     def _input(self, node: fx.Node) -> object:

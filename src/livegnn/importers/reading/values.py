@@ -89,13 +89,15 @@ class Value:
 class Values:
     """Makes values, and maps symbols of the program to the rows that they count.
 
-    spaces: size -> the rows that it counts, for sizes that `count` has returned.
+    spaces: size -> the rows that it counts, for sizes that `count` has returned. largest: symbols of the
+    program that are the largest number of a column.
     """
 
     make: Expressions = field(default_factory=Expressions)
     _counts: dict[tuple[Atom, Expression], sympy.Symbol] = field(default_factory=dict)
     _symbols: dict[sympy.Symbol, sympy.Expr] = field(default_factory=dict)
     spaces: dict[sympy.Expr, Space] = field(default_factory=dict)
+    largest: set[sympy.Symbol] = field(default_factory=set)
 
     @property
     def everything(self) -> Expression:
@@ -119,7 +121,7 @@ class Values:
         known = self.size(expression)
         if known is None:
             if not isinstance(expression, sympy.Symbol):
-                raise ModelError(f"the number of rows must be a number of nodes or edges, got {expression}")
+                raise self._unknown(expression)
             self._symbols[expression] = self.count(space)
 
     def name_last(self, number: object, space: Space) -> None:
@@ -145,8 +147,18 @@ class Values:
             return None
         space = self.spaces.get(known)
         if space is None:
-            raise ModelError(f"the number of rows of a tensor must be a number of nodes or edges, got {size}")
+            raise self._unknown(size)
         return space
+
+    def _unknown(self, size: object) -> ModelError:
+        """The error for a number of rows that is not one of nodes or edges."""
+        if symbolic(size).free_symbols & self.largest:
+            return ModelError(
+                "rows are pooled to a row for each number in a column, as for graphs by their batch, and how "
+                "many there are depends on data: return the rows before they are pooled, as from a method of "
+                "their own (method=...)"
+            )
+        return ModelError(f"the number of rows of a tensor must be a number of nodes or edges, got {size}")
 
     # Making values
 
