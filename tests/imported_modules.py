@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch_geometric import nn as pyg
+from torch_geometric.data import Data
 from torch_geometric.nn import models
 
 import expression_interpreter as interpreter
@@ -233,6 +234,8 @@ def flat(result: object):
     elif isinstance(result, list | tuple):
         for part in result:
             yield from flat(part)
+    elif isinstance(result, Data):
+        yield from flat(result.to_dict())
 
 
 SOURCE = ("sum source",)

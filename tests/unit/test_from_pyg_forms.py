@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric import nn as pyg
-from torch_geometric.data import HeteroData
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.utils import remove_self_loops
 
 import livegnn as lg
@@ -283,6 +283,36 @@ def test_rows_of_both_ends_at_once():
     with torch.no_grad():
         expected = copy.deepcopy(module).double()(torch.eye(3, N).double(), torch.from_numpy(ends)).numpy()
     np.testing.assert_allclose(engine.predict_edges(*ends), expected, rtol=0, atol=1e-6)
+
+
+class Layer(nn.Module):
+    """As GraphGym's layers, it puts its rows into the data that it takes, and returns these."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.lin = pyg.GINEConv(nn.Linear(N, N), edge_dim=E), nn.Linear(N + E, E)
+
+    def forward(self, batch):
+        batch.x = batch.x + self.conv(batch.x, batch.edge_index, batch.edge_attr).relu()
+        ends = batch.x[batch.edge_index[0]] * batch.x[batch.edge_index[1]]
+        batch.edge_attr = self.lin(torch.cat([ends, batch.edge_attr], dim=-1))
+        return batch
+
+
+def test_data_that_a_module_returns_are_the_columns_that_it_changed():
+    module = fill(Layer(), 7).eval()
+    model = Model.from_pyg(module, in_channels=N, edge_channels=E)
+    assert (list(model.outputs), list(model.edge_outputs)) == (["x"], ["edge_attr"])
+    random = np.random.default_rng(8)
+    x, attr = (random.standard_normal(shape).astype(np.float32) for shape in ((5, N), (6, E)))
+    ends = np.array([[0, 1, 2, 2, 3, 0], [1, 2, 0, 2, 1, 3]])
+    engine = lg.Engine(lg.Graph.from_edges(*ends[:, :5], x=x, edge_attr=attr[:5]), model)
+    engine.apply(lg.Events().add_edges(*ends[:, 5:], edge_attr=attr[5:]))
+    rows = {"x": torch.from_numpy(x).double(), "edge_attr": torch.from_numpy(attr).double()}
+    with torch.no_grad():
+        said = copy.deepcopy(module).double()(Data(**rows, edge_index=torch.from_numpy(ends)))
+    np.testing.assert_allclose(engine.predict(np.arange(5)), said.x.numpy(), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(engine.predict_edges(*ends), said.edge_attr.numpy(), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("pool", [pyg.global_add_pool, pyg.global_mean_pool, pyg.global_max_pool])

@@ -154,7 +154,18 @@ class _Flat(nn.Module):
         with stateless._reparametrize_module(self.module, replaced):
             # not its forward: the module's own hooks and __call__ are a part of its computation
             call = self.module if method == "forward" else getattr(self.module, method)
-            return call(*args, **kwargs)
+            return _changed_columns(call(*args, **kwargs), [id(one) for one in tensors])
+
+
+def _changed_columns(result: object, given: Sequence[int]) -> object:
+    """The tensors that a module put into a ``Data`` that it returns, by name; any other result as it is.
+
+    given: the ids of the tensors that it was called with.
+    """
+    if not isinstance(result, Data):
+        return result
+    tensors = ((name, one) for name, one in result.to_dict().items() if isinstance(one, torch.Tensor))
+    return {name: one for name, one in tensors if id(one) not in given} or result
 
 
 @dataclass(frozen=True)
