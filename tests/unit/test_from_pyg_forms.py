@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch_geometric import nn as pyg
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.utils import remove_self_loops
+from torch_geometric.utils import add_self_loops, remove_self_loops, softmax
 
 import livegnn as lg
 from livegnn.errors import ModelError
@@ -313,6 +313,85 @@ def test_data_that_a_module_returns_are_the_columns_that_it_changed():
         said = copy.deepcopy(module).double()(Data(**rows, edge_index=torch.from_numpy(ends)))
     np.testing.assert_allclose(engine.predict(np.arange(5)), said.x.numpy(), rtol=0, atol=1e-5)
     np.testing.assert_allclose(engine.predict_edges(*ends), said.edge_attr.numpy(), rtol=0, atol=1e-5)
+
+
+class Grouped(pyg.MessagePassing):
+    """Its softmax is by as many groups as there are edges, and of these are more than nodes."""
+
+    def __init__(self) -> None:
+        super().__init__(aggr="add")
+        self.lin, self.score = nn.Linear(N, H), nn.Linear(H, 1)
+
+    def forward(self, x, edge_index):
+        edge_index, _ = add_self_loops(edge_index, num_nodes=len(x))
+        return self.propagate(edge_index, h=self.lin(x))
+
+    def message(self, h_i, h_j, edge_index):
+        return softmax(self.score(h_i - h_j), edge_index[1], num_nodes=len(h_i)) * h_j
+
+
+def test_a_softmax_by_more_groups_than_nodes():
+    module = fill(Grouped(), 9).eval()
+    graph = lg.Graph.from_edges([0, 1, 2, 2], [1, 2, 0, 2], x=np.eye(5, N))
+    engine = lg.Engine(graph, Model.from_pyg(module))
+    engine.apply(lg.Events().add_edges([0, 4], [2, 3]))
+    ends = torch.tensor([[0, 1, 2, 2, 0, 4], [1, 2, 0, 2, 2, 3]])
+    with torch.no_grad():
+        expected = copy.deepcopy(module).double()(torch.eye(5, N).double(), ends).numpy()
+    np.testing.assert_allclose(engine.predict(np.arange(5)), expected, rtol=0, atol=1e-6)
+
+
+def test_data_of_tensors_is_read():
+    def one_hot(h, edge_index):
+        number = (h[:, :1] > 0).long()
+        return h * torch.FloatTensor(h.size(0), H).zero_().to(h).scatter_(1, number.data, 1) + h.data.abs()
+
+    module = fill(Called(one_hot), 10).eval()
+    engine = lg.Engine(lg.Graph.from_edges([0, 1], [1, 2], x=np.eye(3, N)), Model.from_pyg(module))
+    engine.apply(lg.Events().add_edges([2], [0]))
+    with torch.no_grad():
+        expected = module.double()(torch.eye(3, N).double(), torch.tensor([[0, 1, 2], [1, 2, 0]])).numpy()
+    np.testing.assert_allclose(engine.predict(np.arange(3)), expected, rtol=0, atol=1e-6)
+
+
+class Called(nn.Module):
+    """A convolution, and what is done after it."""
+
+    def __init__(self, after: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.conv, self.after = pyg.SAGEConv(N, H), after
+
+    def forward(self, x, edge_index):
+        return self.after(self.conv(x, edge_index), edge_index)
+
+
+@pytest.mark.parametrize(
+    ("after", "reason"),
+    [
+        (lambda h, e: h @ (h.T @ h), "every row of the graph is reduced to one"),
+        (
+            lambda h, e: h + pyg.SumAggregation()(h[e[0]], e[1]),
+            "fails on a graph of 12 nodes, the last of which have no edges",
+        ),
+    ],
+)
+def test_what_else_is_refused_for_its_own_reason(after, reason):
+    with pytest.raises(ModelError, match=rf"(?s)Called\.forward.*{reason}"):
+        Model.from_pyg(Called(after).eval(), in_channels=N)
+
+
+def test_columns_may_be_called_as_the_types_of_data_are():
+    class Columns(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = pyg.GraphConv(N, H)
+
+        def forward(self, x, edge_index, edge_types, node_types):
+            return self.conv(x * node_types[:, None], edge_index, edge_types)
+
+    data = Data(x=torch.rand(4, N), edge_index=torch.tensor([[0, 1, 2, 2, 1], [1, 2, 3, 2, 0]]))
+    data.edge_types, data.node_types = torch.rand(5), torch.rand(4)
+    assert Model.from_pyg(Columns().eval(), data).edge_inputs["edge_types"].width == 1
 
 
 @pytest.mark.parametrize("pool", [pyg.global_add_pool, pyg.global_mean_pool, pyg.global_max_pool])

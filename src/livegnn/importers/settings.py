@@ -233,7 +233,7 @@ def to_schema(value: object, name: str, *, edges: bool = False) -> "Data | Heter
             f"{name} must be a Graph, a Schema, or PyG's Data or HeteroData, got {show(value)}: leave it "
             "out if there is none"
         )
-    if of_pyg and not hasattr(known, "node_types"):  # Data has one type of each
+    if of_pyg and isinstance(known, sys.modules["torch_geometric.data"].Data):  # it has one type of each
         return cast("Data", known)
     for kind, of, needed in zip(kinds, ("node type", "edge type"), (True, edges), strict=True):
         if needed and not kind:

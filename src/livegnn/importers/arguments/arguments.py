@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
+from torch_geometric.data import Data
 
 from livegnn.errors import ModelError
 from livegnn.importers.expressions.expressions import Atom, find_rounded
@@ -16,7 +17,7 @@ from livegnn.network.checks import check_width
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType
 
 if TYPE_CHECKING:
-    from torch_geometric.data import Data, HeteroData
+    from torch_geometric.data import HeteroData
 
     from livegnn.graph import Schema
 
@@ -270,7 +271,7 @@ class _GraphRows:
         self.module, self.data = module, data
         floats = [one.dtype for one in module.parameters() if one.is_floating_point()]
         self.dtype = floats[0] if floats else torch.float32
-        self.hetero = hasattr(data, "node_types")
+        self.hetero = data is not None and not isinstance(data, Data)
         node_types = list(getattr(data, "node_types", ())) if self.hetero else [DEFAULT_NODE_TYPE]
         edge_types = list(getattr(data, "edge_types", ())) if self.hetero else [DEFAULT_EDGE_TYPE]
         self.nodes = {name: Atom(name) for name in node_types}

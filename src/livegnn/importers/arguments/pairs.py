@@ -7,6 +7,7 @@ from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
+from torch_geometric.data import Data
 
 from livegnn.importers.arguments.arguments import PAIRS, RELATION, RELATION_OF_PAIRS, meaning_of
 from livegnn.importers.program.export import signature_of
@@ -113,5 +114,5 @@ def _lone_pairs(module: nn.Module, settings: CallSettings) -> list[str]:
 def _edge_types(settings: CallSettings) -> list[EdgeType]:
     data: Any = schema_of(settings)
     if data is not None:
-        return list(getattr(data, "edge_types", ()))
+        return [] if isinstance(data, Data) else list(data.edge_types)
     return list(settings.metadata[1]) if settings.metadata is not None else []

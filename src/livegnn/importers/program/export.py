@@ -20,9 +20,10 @@ from livegnn.errors import ModelError
 from livegnn.importers.expressions.expressions import Atom, kind_of
 from livegnn.importers.program.copying import copy_module
 from livegnn.importers.program.decompositions import decompose
-from livegnn.importers.program.failures import ADVICE, CallFails, explain_failure, refuse_assertions
+from livegnn.importers.program.failures import ADVICE, UNTRACED, CallFails, explain_failure, refuse_assertions
 from livegnn.importers.program.tracing import (
     NODES,
+    Detaching,
     catching_tests,
     counting_nodes,
     keeping_symbols,
@@ -210,7 +211,8 @@ def export_module(module: nn.Module, call: MethodCall) -> Exported:
 def _export(
     flat: _Flat, tensors: Sequence[torch.Tensor], shapes: Sequence[dict[int, Dim]], tests: list[str]
 ) -> ExportedProgram:
-    """Traces it; once more with symbols in place of whole numbers that are taken out of tensors.
+    """Traces it; once more with symbols in place of whole numbers that are taken out of tensors, and with
+    ``tensor.detach()`` in place of ``tensor.data``.
 
     tests: those of `catching_tests`; they begin again with the second trace.
     """
@@ -221,10 +223,10 @@ def _export(
     try:
         return trace()
     except Exception as error:
-        if "Could not extract specialized integer" not in str(error):
+        if "Could not extract specialized integer" not in str(error) and UNTRACED not in str(error):
             raise
         before, tests[:] = list(tests), []
-        with keeping_symbols(flat.module):
+        with keeping_symbols(flat.module), Detaching():
             try:
                 return trace()
             except Exception:

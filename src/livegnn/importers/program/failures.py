@@ -107,6 +107,8 @@ _ORDERED: Mapping[str, str] = {
     ),
     "SetTransformerAggregation": "lets the messages of a node meet each other: use softmax or attention",
 }
+UNTRACED = "found a fake tensor in the exported"
+"""Part of torch's message for a tensor that it did not see being made."""
 _FIXED: Mapping[str, tuple[str, str]] = {"ChebConv": ("lambda_max", "2.0")}
 """Layers that take a number from the whole graph -> the keyword that gives it, and its default."""
 ADVICE: Mapping[str, str] = {
@@ -115,6 +117,10 @@ ADVICE: Mapping[str, str] = {
         "argument, choose with torch.where, and check the data before the call"
     ),
     "Constraints violated": "it works for one number of nodes or edges alone: a size decides what it does",
+    UNTRACED: (
+        "it makes a tensor in a way that cannot be traced: make it with torch's functions, of the tensors "
+        "that the module has or is given"
+    ),
     "torch._dynamo.exc": "it calls what cannot be traced",
 }
 _WAYS: Mapping[str, str] = {

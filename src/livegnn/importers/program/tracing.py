@@ -19,6 +19,7 @@ import torch_geometric
 from torch import nn
 from torch.export import _trace
 from torch.fx.experimental import symbolic_shapes
+from torch.overrides import TorchFunctionMode
 from torch_geometric.nn.dense import HeteroLinear
 from torch_geometric.utils import num_nodes
 
@@ -182,10 +183,16 @@ def counting_nodes() -> Iterator[None]:
     def count(edge_index: object, num_nodes: object = None) -> object:
         return NODES[0] if num_nodes is None and len(NODES) == 1 else counted(edge_index, num_nodes)
 
+    def groups(edge_index: object, num_nodes: object = None) -> object:
+        """A softmax by groups of any number that is large enough, such as that of edges, is the same."""
+        of_one_type = isinstance(num_nodes, torch.SymInt) and len(NODES) == 1
+        return NODES[0] if of_one_type else count(edge_index, num_nodes)
+
     with ExitStack() as replaced:
         replaced.callback(NODES.clear)
         for user in users:
-            replaced.enter_context(_replacing(user, "maybe_num_nodes", count))
+            of_softmax = user.__name__ == "torch_geometric.utils._softmax"
+            replaced.enter_context(_replacing(user, "maybe_num_nodes", groups if of_softmax else count))
         yield
 
 
@@ -214,7 +221,7 @@ class _Whole(metaclass=_OfNumbers):
 def keeping_symbols(module: nn.Module) -> Iterator[None]:
     """Makes ``int`` keep symbols in the files of a module's classes, and in PyG's that count nodes."""
     named = {type(part).__module__ for part in module.modules()}
-    named |= {"torch_geometric.utils._scatter", "torch_geometric.utils.num_nodes"}
+    named |= {f"torch_geometric.{name}" for name in ("utils._scatter", "utils.num_nodes", "nn.aggr.base")}
     files = [vars(sys.modules[name]) for name in named if name in sys.modules]
     files = [names for names in files if "int" not in names]
     for names in files:
@@ -224,6 +231,17 @@ def keeping_symbols(module: nn.Module) -> Iterator[None]:
     finally:
         for names in files:
             names.pop("int", None)
+
+
+class Detaching(TorchFunctionMode):
+    """Replaces ``tensor.data`` by ``tensor.detach()``: it can be traced, and is the same without gradients."""
+
+    _data = torch.Tensor.data.__get__
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return args[0].detach() if func == self._data else func(*args, **(kwargs or {}))
 
 
 def _hetero_linear(self: HeteroLinear, x: torch.Tensor, type_vec: torch.Tensor) -> torch.Tensor:

@@ -344,6 +344,8 @@ class RowSteps:
 
     def _linear(self, one: Expression) -> str:
         x, weight = one.args
+        if weight.value is None:
+            self.value(weight)  # a matrix made of all rows, whose reduction was refused
         assert weight.value is not None
         name = (self.steps.make.names.get(weight) or "linear").removesuffix(".weight")
         matrix = self.steps.make.permute(weight, (1, 0))
