@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import sys
 import threading
 from datetime import UTC, datetime
@@ -72,6 +73,20 @@ def test_lines_are_appended_and_files_are_rotated(tmp_path: Path) -> None:
     again.write(ROWS)
     again.close()
     assert len(list((tmp_path / "new" / "lines").iterdir())) == 3, "a file that is not full is continued"
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_folder_that_was_removed_is_made_again(tmp_path: Path, replaced: bool) -> None:
+    """What is written to a file without a name is lost, and nothing would say so."""
+    folder = JsonLinesFolder(tmp_path / "lines")
+    folder.write(ROWS)
+    shutil.rmtree(tmp_path / "lines")
+    if replaced:
+        (tmp_path / "lines").mkdir()
+        (tmp_path / "lines" / "changes-00000001.jsonl").write_bytes(b"")
+    folder.write(ROWS)
+    folder.close()
+    assert len(lines_in(tmp_path / "lines")) == 3
 
 
 @given(st.binary(max_size=40), st.integers(0, 3))

@@ -1,7 +1,8 @@
 """A folder of files of JSON lines as a sink: one line for each row, the newest of a node being the last one.
 
 Files are `changes-NUMBER.jsonl`, written one after the other. A line that a crash has cut is removed before
-others are written. A file that is full is not written to again, so another program may take it away.
+others are written. A file that is full is not written to again, so another program may take it away. If the
+folder or the file that is being written is removed, the next write makes it again.
 """
 
 import contextlib
@@ -13,6 +14,7 @@ from typing import BinaryIO, Final
 from livegnn.arguments import as_path, check_int
 from livegnn.atomic_file import sync_directory
 from livegnn.connectors.sink import PredictionRows
+from livegnn.log.location import is_at
 
 _NAME: Final = re.compile(r"changes-(\d{8,})\.jsonl")
 _BLOCK: Final = 65_536
@@ -51,7 +53,9 @@ class JsonLinesFolder:
 
     def _open(self) -> BinaryIO:
         if self._file is not None:
-            return self._file
+            if is_at(self._file.fileno(), Path(self._file.name)):
+                return self._file
+            self.close()
         self._directory.mkdir(parents=True, exist_ok=True)
         named = [_NAME.fullmatch(path.name) for path in self._directory.iterdir()]
         newest = max((int(name[1]) for name in named if name is not None), default=1)
