@@ -245,6 +245,35 @@ def test_features_and_states_of_edges(kind):
     compare(module, model, {"output": ""})
 
 
+class Skip(nn.Module):
+    """Raw features and embeddings at both ends; the messages read the raw features of an edge's ends too."""
+
+    def __init__(self, read) -> None:
+        super().__init__()
+        self.conv = pyg.SAGEConv(N, N)
+        self.edge = pyg.EdgeConv(nn.Linear(2 * N, N), aggr="mean")
+        self.read = read
+
+    def forward(self, x, edge_index):
+        h = self.conv(x, edge_index) + self.edge(x, edge_index)
+        return self.read(h, x, *edge_index)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda h, x, i, j: torch.cat([h[i], h[j], x[i], x[j]], -1).tanh(),
+        lambda h, x, i, j: torch.cat([h[i], x[j] - x[i]], -1),
+        lambda h, x, i, j: h[i] + x[i] + h[j],
+        lambda h, x, i, j: (x[i] * x[j]).sum(-1),
+    ],
+)
+def test_a_decoder_may_read_features_that_messages_read_too(read):
+    module = fill(Skip(read), 3).eval()
+    model = Model.from_pyg(module, in_channels=N)
+    compare(module, model, {"output": ""})
+
+
 def test_rows_at_the_ends_are_outputs_the_last_layer_first():
     model = Model.from_pyg(Gine().eval())
     assert list(model.outputs) == ["embedding", "embedding/2"]
@@ -391,6 +420,25 @@ def test_features_of_pairs_are_those_of_edges():
     compare(module, model, {"output": ""})
     with pytest.raises(ModelError, match="have 3 columns, got 2: give both the same columns"):
         Model.from_pyg(Amounts(2).eval())
+
+
+def test_features_of_pairs_alone():
+    """The messages read no features of edges; those of the graph have the columns of pairs."""
+
+    class Amounts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.lin = pyg.SAGEConv(N, H), nn.Linear(2 * H + E, 1)
+
+        def forward(self, x, edge_index, edge_label_index, edge_label_attr):
+            z = self.conv(x, edge_index)
+            ends = z[edge_label_index[0]], z[edge_label_index[1]]
+            return self.lin(torch.cat([*ends, edge_label_attr], -1))
+
+    module = fill(Amounts(), 6).eval()
+    model = Model.from_pyg(module)
+    compare(module, model, {"output": ""})
+    assert model.edge_inputs["edge_label_attr"].width == E
 
 
 def test_pairs_of_data():

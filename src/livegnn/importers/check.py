@@ -273,8 +273,9 @@ class _SmallGraph:
         """The inputs of an atom, concatenated. An input of a relation has the relation in its name, its
         tensor does not."""
         arrays, columns = self.arrays, self.assembled.columns
-        if atom not in columns:
-            return np.zeros((rows, 0), np.float32)
+        if atom not in columns:  # edges have the columns of pairs, though no message reads them
+            pairs = columns.get(replace(atom, pairs=True)) if is_of_edges(atom) else None
+            return np.zeros((rows, 0 if pairs is None else pairs.width), np.float32)
         named = [
             arrays[name] if name in arrays else arrays[name.partition(":")[0]]
             for name in columns[atom].places

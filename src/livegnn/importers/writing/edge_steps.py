@@ -86,8 +86,17 @@ class StepWriter:
         """The name of a value that is an output, written by a step. name: wanted, if an input is copied."""
         value = self.value(one)
         if value in self.inputs or value in self.edge_inputs:
+            self._forget_reads(one)
             value = self._values[one] = self.steps.write("scale", (value,), name, value=1.0)
         return value
+
+    def _forget_reads(self, row: Expression) -> None:
+        """What edges read of a row at their ends is written again by the next that reads it: an edge output
+        reads outputs, so the copy of an input."""
+        for one in list(self._values):
+            on_edge = walk([one], into=lambda part: part.op not in ("gather", "scatter"))
+            if is_of_edges(one.atom) and any(part.op == "gather" and part.args[0] is row for part in on_edge):
+                del self._values[one]
 
     def value(self, one: Expression) -> str:
         found = self._values[one] if one in self._values else self._write(one)
