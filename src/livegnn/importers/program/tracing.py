@@ -234,7 +234,7 @@ def keeping_symbols(module: nn.Module) -> Iterator[None]:
 
 
 class Detaching(TorchFunctionMode):
-    """Replaces ``tensor.data`` by ``tensor.detach()``: it can be traced, and is the same without gradients."""
+    """Replaces ``tensor.data`` by ``tensor.detach()``, which can be traced and is the same value."""
 
     _data = torch.Tensor.data.__get__
 
