@@ -15,9 +15,12 @@ from livegnn.deployment import Deployment
 from livegnn.deployment.initial import Table, write_deployment
 from livegnn.deployment.loading import load_files
 from livegnn.errors import InputError
-from livegnn.model import EdgeInput, Input, Propagate, Step
+from livegnn.model import EdgeInput, Input, Propagate, Step, Transforms
+from livegnn.model.transforms import Branches, Fill, Log, OneHot, Standardize
 from livegnn.tables import EdgeRows, NodeRows
-from livegnn.tables.guesses import guess_edges, guess_nodes, has_parallel_edges
+from livegnn.tables.guesses import ReadFeatures, guess_edges, guess_nodes, has_parallel_edges
+from livegnn.tables.mapping import KEEP
+from livegnn.texts import text_code
 from streams import make_model
 
 NODE, EDGE = "node", ("node", "to", "node")
@@ -79,9 +82,9 @@ def test_the_ends_of_edges_are_found_by_their_names(names: str, ends: tuple[str,
     sample = pa.table({**columns, "other": [3, 4], "more": [5, 6]})
     if ends is None:
         with pytest.raises(InputError, match="from and to, sender and receiver"):
-            guess_edges(sample, EDGE, weighted=False, width=0, place="t.csv")
+            guess_edges(sample, EDGE, ReadFeatures(), "t.csv", weighted=False)
     else:
-        rows = guess_edges(sample, EDGE, weighted=False, width=0, place="t.csv")
+        rows = guess_edges(sample, EDGE, ReadFeatures(), "t.csv", weighted=False)
         assert (rows.src, rows.dst) == ends
 
 
@@ -159,7 +162,7 @@ def table(**columns: list[Any]) -> pa.Table:
     ],
 )
 def test_ids_are_found(sample: pa.Table, expected: NodeRows) -> None:
-    assert guess_nodes(sample, NODE, 0, "t") == expected
+    assert guess_nodes(sample, NODE, ReadFeatures(), "t") == expected
 
 
 @pytest.mark.parametrize(
@@ -180,9 +183,36 @@ def test_ids_are_found(sample: pa.Table, expected: NodeRows) -> None:
     ],
 )
 def test_ends_times_and_keys_are_found(sample: pa.Table, expected: EdgeRows) -> None:
-    found = guess_edges(sample, EDGE, weighted=False, width=0, place="t")
+    found = guess_edges(sample, EDGE, ReadFeatures(), "t", weighted=False)
     assert found == expected
     assert has_parallel_edges(sample, found) == (sample.num_rows > 1)
+
+
+def test_raw_features_of_a_model_are_found(tmp_path: Path) -> None:
+    """Texts are categories, and missing values are kept where the model replaces them."""
+    kinds = (
+        Branches(
+            (
+                ((0,), (Fill((1.5,)), Log())),
+                ((1,), (OneHot(((text_code("DE"), text_code("FR")),)),)),
+                ((2,), (Standardize((3.0,), (2.0,)),)),
+            )
+        ),
+    )
+    transforms = Transforms(("income", "country", "age"), kinds)
+    steps = (Step("propagate", ("x",), "out", attrs=Propagate(EDGE).to_attrs()),)
+    model = Model({"x": Input(NODE, 4)}, steps, {}, "out", ("x", "out")).with_transforms(transforms)
+    model.save(tmp_path / "model.lgnn")
+    (tmp_path / "nodes.csv").write_text("id,income,country,age\nann,10,DE,\nbob,,,31\n", encoding="utf-8")
+    (tmp_path / "edges.csv").write_text("src,dst\nann,bob\n", encoding="utf-8")
+    nodes, edges = Table(tmp_path / "nodes.csv"), Table(tmp_path / "edges.csv")
+    deployment = write_deployment(
+        tmp_path / "made", tmp_path / "model.lgnn", [nodes], [edges], undirected=False
+    )
+    (rows,) = deployment.tables["nodes"].nodes
+    assert rows.features == ("income", "country", "age")
+    assert rows.codes == {"country"}
+    assert rows.nulls == {"income": KEEP, "country": KEEP, "age": 0}
 
 
 def test_features_of_edges_are_found(tmp_path: Path) -> None:

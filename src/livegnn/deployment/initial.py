@@ -12,8 +12,9 @@ from livegnn.deployment import Deployment
 from livegnn.errors import InputError
 from livegnn.graph import EdgeSchema, Graph, Schema
 from livegnn.model import Model, Propagate
+from livegnn.network.raw_inputs import needs_every_number
 from livegnn.tables import EdgeRows, NodeRows, TableMapping, TableReader, read_file
-from livegnn.tables.mapping import SKIP
+from livegnn.tables.mapping import KEEP, SKIP
 from livegnn.types import EdgeType, NodeType
 
 if TYPE_CHECKING:
@@ -75,31 +76,30 @@ def write_deployment(
 
 def _guess_nodes(model: Model, tables: Sequence[Table]) -> list[_Guessed]:
     from livegnn.tables.files import read_sample
-    from livegnn.tables.guesses import guess_nodes
+    from livegnn.tables.guesses import ReadFeatures, guess_nodes
 
     widths = _widths(model)
     found = []
     for table in tables:
         type_ = _type(table, list(widths), "node")
         sample = read_sample(table.file, SAMPLE_ROWS)
-        rows = guess_nodes(sample, str(type_), widths[str(type_)], str(table.file))
+        read = ReadFeatures(widths[str(type_)], _replaced(model, type_))
+        rows = guess_nodes(sample, str(type_), read, str(table.file))
         found.append(_Guessed(table, sample, rows))
     return found
 
 
 def _guess_edges(model: Model, tables: Sequence[Table]) -> list[_Guessed]:
     from livegnn.tables.files import read_sample
-    from livegnn.tables.guesses import guess_edges
+    from livegnn.tables.guesses import ReadFeatures, guess_edges
 
     found = []
     for table in tables:
         type_ = _type(table, list(model.edge_types), "edge")
         assert isinstance(type_, tuple)
         sample = read_sample(table.file, SAMPLE_ROWS)
-        width = _edge_width(model, type_)
-        rows = guess_edges(
-            sample, type_, weighted=_reads_weights(model, type_), width=width, place=str(table.file)
-        )
+        read = ReadFeatures(_edge_width(model, type_), _replaced(model, type_))
+        rows = guess_edges(sample, type_, read, str(table.file), weighted=_reads_weights(model, type_))
         found.append(_Guessed(table, sample, rows))
     return found
 
@@ -132,6 +132,18 @@ def _widths(model: Model) -> dict[NodeType, int]:
     """The width of the features of each node type that the model names."""
     widths = {end: 0 for one in model.edge_types for end in (one[0], one[2])}
     return widths | {given.node_type: given.width for given in model.inputs.values()}
+
+
+def _replaced(model: Model, type_: NodeType | EdgeType) -> set[int]:
+    """The positions of the features of a type that the model replaces where they are missing."""
+    needed = needs_every_number(model)
+    nodes = [(name, one.width) for name, one in model.inputs.items() if one.node_type == type_]
+    edges = [
+        (name, one.width)
+        for name, one in model.edge_inputs.items()
+        if (one.edge_type, one.column) == (type_, "edge_attr")
+    ]
+    return {at for name, width in (nodes or edges)[:1] for at in range(width) if at not in needed[name]}
 
 
 def _edge_width(model: Model, edge_type: EdgeType) -> int:
@@ -213,7 +225,7 @@ def _text(guessed: Sequence[_Guessed]) -> str:
         lines += ["", f"[[tables.{_key(one.table.name)}.{kind}]]"]
         if unread:
             lines.append(f"# not read: {', '.join(unread)}")
-        if any(value != SKIP for value in one.rows.nulls.values()):
+        if any(value not in (SKIP, KEEP) for value in one.rows.nulls.values()):
             lines.append("# nulls: write the values that the training used for missing ones")
         lines += [f"{name} = {_value(value)}" for name, value in _fields(one.rows).items()]
     return "\n".join(lines) + "\n"
@@ -225,9 +237,9 @@ def _columns(rows: NodeRows | EdgeRows) -> set[str]:
 
 def _fields(rows: NodeRows | EdgeRows) -> dict[str, object]:
     names = (
-        ("node_type", "id", "x", "nulls")
+        ("node_type", "id", "x", "texts", "nulls")
         if isinstance(rows, NodeRows)
-        else ("edge_type", "src", "dst", "weight", "time", "time_unit", "key", "edge_attr", "nulls")
+        else ("edge_type", "src", "dst", "weight", "time", "time_unit", "key", "edge_attr", "texts", "nulls")
     )
     found = {name: getattr(rows, name) for name in names}
     return {name: value for name, value in found.items() if value}

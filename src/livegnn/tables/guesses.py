@@ -4,15 +4,15 @@ The name of a column counts first, then its kind and its values. Where nothing f
 columns.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from livegnn.errors import InputError
 from livegnn.tables.columns import is_list, is_number, is_text, plain_type
-from livegnn.tables.mapping import SKIP, EdgeRows, NodeRows, TimeUnit
+from livegnn.tables.mapping import KEEP, SKIP, EdgeRows, NodeRows, TimeUnit
 from livegnn.types import EdgeType, NodeType
 
 ENDS: Final = (
@@ -32,11 +32,16 @@ _UNITS: Final[tuple[tuple[float, TimeUnit], ...]] = ((1e17, "ns"), (1e14, "us"),
 _LARGEST_KEY: Final = 2**32 - 1
 
 
-def guess_nodes(sample: pa.Table, node_type: NodeType, width: int, place: str) -> NodeRows:
-    """The entry for a table whose rows are nodes with `width` features; 0 if the model reads none.
+class ReadFeatures(NamedTuple):
+    """The features that a model reads of a type. width: 0 if it reads none. replaced: the positions of those
+    that it replaces where they are missing."""
 
-    place: of the table, for errors. Raises InputError.
-    """
+    width: int = 0
+    replaced: Collection[int] = ()
+
+
+def guess_nodes(sample: pa.Table, node_type: NodeType, read: ReadFeatures, place: str) -> NodeRows:
+    """The entry for a table whose rows are nodes. place: of the table, for errors. Raises InputError."""
     id = _first(sample, ("id", f"{node_type}_id", node_type, "node", "node_id")) or next(
         (name for name in sample.column_names if _is_id(sample, name) and _is_unique(sample, name)), None
     )
@@ -45,13 +50,17 @@ def guess_nodes(sample: pa.Table, node_type: NodeType, width: int, place: str) -
             f"{place}: expected a column of ids, named 'id' or with another value in each row, got "
             f"{_listed(sample.column_names)}: rename it"
         )
-    features = _features(sample, (id,), width, f"{place}: expected {width} columns of numbers besides {id!r}")
-    return NodeRows(id, node_type, x=features, nulls=_zeros(sample, features))
+    wanted = f"{place}: expected {read.width} columns of numbers besides {id!r}"
+    features = _features(sample, (id,), read.width, wanted)
+    nulls, texts = _nulls(sample, features, read), _texts(sample, features)
+    return NodeRows(id, node_type, x=features, nulls=nulls, texts=texts)
 
 
-def guess_edges(sample: pa.Table, edge_type: EdgeType, *, weighted: bool, width: int, place: str) -> EdgeRows:
-    """The entry for a table whose rows are edges. weighted: whether the model reads weights. width: of the
-    features of edges that it reads. place: of the table, for errors. Raises InputError.
+def guess_edges(
+    sample: pa.Table, edge_type: EdgeType, read: ReadFeatures, place: str, *, weighted: bool
+) -> EdgeRows:
+    """The entry for a table whose rows are edges. weighted: whether the model reads weights. place: of the
+    table, for errors. Raises InputError.
     """
     src, dst = _ends(sample, edge_type, place)
     time = _time(sample, (src, dst))
@@ -65,12 +74,13 @@ def guess_edges(sample: pa.Table, edge_type: EdgeType, *, weighted: bool, width:
             )
     key = _key(sample, src, dst)
     used = tuple(name for name in (src, dst, time, weight, key) if name is not None)
-    wanted = f"{place}: expected {width} columns of numbers besides {_listed(used)}"
-    features = _features(sample, used, width, wanted)
+    wanted = f"{place}: expected {read.width} columns of numbers besides {_listed(used)}"
+    features = _features(sample, used, read.width, wanted)
     unit = None if time is None else _unit(sample, time)
     optional = [name for name in used if sample[name].null_count]
-    nulls = _zeros(sample, features) | dict.fromkeys(optional, SKIP)
-    return EdgeRows(src, dst, edge_type, weight, time, unit, key, features, nulls=nulls)
+    nulls = _nulls(sample, features, read) | dict.fromkeys(optional, SKIP)
+    texts = _texts(sample, features)
+    return EdgeRows(src, dst, edge_type, weight, time, unit, key, features, nulls=nulls, texts=texts)
 
 
 def has_parallel_edges(sample: pa.Table, rows: EdgeRows) -> bool:
@@ -146,18 +156,33 @@ def _features(sample: pa.Table, used: Sequence[str], width: int, wanted: str) ->
     numbers = [
         name for name in others if is_number(_kind(sample, name)) or pa.types.is_boolean(_kind(sample, name))
     ]
-    if len(numbers) != width:
-        raise InputError(
-            f"{wanted}, as many as the model reads, got {_listed(numbers)}: write a table with these columns "
-            "alone, in the order of the training"
-        )
-    return numbers
+    if len(numbers) == width:
+        return numbers
+    both = [name for name in others if name in numbers or is_text(_kind(sample, name))]
+    if len(both) == width:  # texts are categories, which have codes
+        return both
+    raise InputError(
+        f"{wanted}, as many as the model reads, or of numbers and texts, got {_listed(both)}: write a table "
+        "with these columns alone, in the order of the training"
+    )
 
 
-def _zeros(sample: pa.Table, features: list[str] | str | None) -> dict[str, object]:
-    """Zero for each column of features that has nulls."""
-    names = [features] if isinstance(features, str) else features or []
-    return {name: 0 for name in names if sample[name].null_count}
+def _nulls(sample: pa.Table, features: list[str] | str | None, read: ReadFeatures) -> dict[str, object]:
+    """For each column of features that has nulls: it keeps them if the model replaces them; if not, zeros are
+    in place of numbers."""
+    if features is None or isinstance(features, str):
+        return {} if features is None or not sample[features].null_count else {features: 0}
+    lacking = {name: at in read.replaced for at, name in enumerate(features) if sample[name].null_count}
+    return {
+        name: KEEP if replaced else 0
+        for name, replaced in lacking.items()
+        if replaced or not is_text(_kind(sample, name))
+    }
+
+
+def _texts(sample: pa.Table, features: list[str] | str | None) -> list[str] | None:
+    names = [] if features is None or isinstance(features, str) else features
+    return [name for name in names if is_text(_kind(sample, name))] or None
 
 
 def _first(sample: pa.Table, names: Iterable[str]) -> str | None:
