@@ -352,8 +352,9 @@ class Graph:
             None if key is None else to_key(key, len(sources)),
         )
         if lacks == _LACKS_EDGE:
+            keyed = "" if key is None else f" with the key {np.asarray(key).ravel()[at]}"
             raise UnknownEdgeError(
-                f"expected the ends of an edge, got {sources[at].item()!r} -> {targets[at].item()!r}, "
+                f"expected the ends of an edge, got {sources[at].item()!r} -> {targets[at].item()!r}{keyed}, "
                 "which is not in the graph: add it first"
             )
         if lacks:

@@ -106,7 +106,7 @@ class EdgePredictor(RowPredictor):
         """
         settings = EdgeSettings(key=key, output=output, edge_type=edge_type)
         chosen, pairs, found = self._predict_edges(src, dst, settings, at_once=False)
-        return _rows_of(self.core.graph, chosen, pairs, found)
+        return _rows_of(self.core.graph, chosen, pairs, found, key)
 
     def predict_edges_at_once(
         self, src: "ArrayLike", dst: "ArrayLike", **settings: Unpack[EdgeSettings]
@@ -162,7 +162,9 @@ class EdgePredictor(RowPredictor):
         )
 
 
-def _rows_of(graph: Graph, chosen: EdgeOutput, pairs: Pairs, found: _Found) -> FloatArray:
+def _rows_of(
+    graph: Graph, chosen: EdgeOutput, pairs: Pairs, found: _Found, key: "ArrayLike | None" = None
+) -> FloatArray:
     """The rows that the native core has computed. Raises the error for a missing node or edge."""
     if isinstance(found, np.ndarray):
         return found
@@ -172,6 +174,7 @@ def _rows_of(graph: Graph, chosen: EdgeOutput, pairs: Pairs, found: _Found) -> F
     source, _, target = chosen.scores.edge_type
     if missing == _LACKS_EDGE:
         ends = f"{pairs.sources[at].item()!r} -> {pairs.targets[at].item()!r}"
+        ends += "" if key is None else f" with the key {np.asarray(key).ravel()[at]}"
         raise UnknownEdgeError(
             f"expected the ends of an edge, got {ends}, which is not in the graph: add it first, or score it "
             "as a pair of nodes"

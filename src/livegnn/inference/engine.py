@@ -428,7 +428,11 @@ class Engine(Costing, CandidateFinder):
         from livegnn.oracle import reference
 
         scored = self.core.edge_outputs.find(output) if output in [*self.model.edge_outputs] else None
-        value = self.outputs.find(output).value if scored is None else scored.scores.value
+        value = (
+            self.outputs.find(output, self.model.edge_outputs).value
+            if scored is None
+            else scored.scores.value
+        )
         if sample is not None:
             sample = check_int(sample, _SAMPLE, 1)
         seed = check_int(seed, "seed", 0)

@@ -1,5 +1,6 @@
 """Finds an output, or an edge output, of a model by its name; a model without its edge outputs."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -31,13 +32,14 @@ class Outputs:
         }
         self._first = next(iter(self._by_name.values()))
 
-    def find(self, name: str | None) -> Output:
-        """The output with a name; None means the first. Raises `InputError` if there is none."""
+    def find(self, name: str | None, others: Collection[str] = ()) -> Output:
+        """The output with a name; None means the first. Raises `InputError` if there is none. others: names
+        that the caller could have given too."""
         if name is None:
             return self._first
         found = self._by_name.get(name) if isinstance(name, str) else None
         if found is None:
-            names = ", ".join(map(repr, self._by_name))
+            names = ", ".join(map(repr, [*self._by_name, *others]))
             raise InputError(f"output must be one of the model's, {names}, got {name!r}")
         return found
 

@@ -129,10 +129,17 @@ class _Asked:
         for name in stray:
             if (self.events if name == "events" else given.get(name)) is not None:
                 kind = "existing edges have their own columns" if asked.existing else "pairs have no keys"
-                raise InputError(f"{kind}, got {name}: leave it out, or set existing to {not asked.existing}")
+                raise InputError(
+                    f"{kind}, got {name}: leave it out, or set existing to {str(not asked.existing).lower()}"
+                )
         chosen = OutputSettings(output=asked.output, edge_type=edge_type)
         self._edges = EdgeSettings(key=asked.key, **chosen)
         self._pairs = PairSettings(edge_attr=asked.edge_attr, edge_weight=asked.edge_weight, **chosen)
+        if len(self.sources) != len(self.targets):
+            raise InputError(
+                "sources and targets must be of the same length, got "
+                f"{len(self.sources)} and {len(self.targets)}"
+            )
         check_number(len(self.sources), limits.ids)
         model = runtime.models.find_scorer(self.model)
         scores = model.edge_outputs.find(asked.output, edge_type).scores
