@@ -167,13 +167,20 @@ def test_an_engine_refuses_what_it_cannot_follow(options: dict[str, Any], messag
 
 def test_models_and_graphs_without_such_edges_are_refused() -> None:
     graph = make_graph()
-    with pytest.raises(InputError, match="the model has no edge output"):
+    with pytest.raises(InputError, match=r"follow must name .* got 'risk': the model has no edge output"):
         Engine(graph, make_model(), follow=["risk"])
     pairs = make_scorer(edge_type=("node", "knows", "node"), edge_dim=0, weighted=False)
     other = Graph(Schema({"node": WIDTH}, {("node", "knows", "node"): EdgeSchema()}))
     Engine(other, pairs, follow=["alike"])
     with pytest.raises(InputError, match=r"an engine of a divided graph needs follow=\(\), got \('risk',\)"):
         refuse_unfit(make_model(), graph.schema, EngineOptions(follow=["risk"]), Owners("jump", 2))
+
+
+def test_options_of_another_mode_follow_nothing_that_it_cannot() -> None:
+    options = EngineOptions(follow=["risk"], history=3)
+    assert options.in_mode("eager") == options
+    for mode in ("lazy", ["eager", "lazy"], "presampled"):
+        assert options.in_mode(mode).follow == ()
 
 
 def take_event(event: bytes) -> dict[str, Any]:

@@ -102,7 +102,7 @@ class FollowedEdges:
 
     def __init__(self, core: NativeEngine) -> None:
         self._core = core
-        self._outputs = {name: core.edge_outputs.find(name) for name in core.options.follow}
+        self._outputs = {name: _find(core, name) for name in core.options.follow}
         self._found: dict[str, ScoreChanges] = {}
         for chosen in self._outputs.values():
             _refuse_unfit(core, chosen)
@@ -130,6 +130,13 @@ class FollowedEdges:
     def found(self) -> Mapping[str, ScoreChanges]:
         """The result of the last comparison, by edge output."""
         return self._found
+
+
+def _find(core: NativeEngine, name: str) -> EdgeOutput:
+    try:
+        return core.edge_outputs.find(name)
+    except InputError as error:
+        raise InputError(f"follow must name edge outputs of the model, got {name!r}: {error}") from None
 
 
 def _nothing(width: int) -> _Listed:

@@ -78,7 +78,8 @@ class EngineOptions:
     def in_mode(self, mode: Mode | Sequence[Mode]) -> "EngineOptions":
         """The same options for an engine of another mode, without those that it does not know. Raises
         `InputError`."""
-        return replace(self, mode=mode, **(_OF_ROWS if mode == "presampled" else {}))  # type: ignore[arg-type]
+        left_out = _OF_ROWS if mode == "presampled" else {} if mode == "eager" else {"follow": ()}
+        return replace(self, mode=mode, **left_out)
 
     @property
     def partial(self) -> bool:
