@@ -260,6 +260,26 @@ def test_types_that_a_layer_drops_are_named(with_data):
         Model.from_pyg(Dropping().eval(), **said)
 
 
+class Sparse(nn.Module):
+    """With weights it needs a library that is not here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = pyg.GCNConv(N, H)
+
+    def forward(self, x, edge_index, edge_weight=None):
+        if edge_weight is not None:
+            raise ImportError("torch_sparse")
+        return self.conv(x, edge_index)
+
+
+def test_a_module_that_fails_with_weights_alone():
+    with pytest.raises(ModelError, match=r"called without 'edge_weight', say inputs=\{'edge_weight': None\}"):
+        Model.from_pyg(Sparse().eval())
+    model = Model.from_pyg(Sparse().eval(), inputs={"edge_weight": None})
+    assert model.width(model.output) == H
+
+
 # Rows of both ends at once, and rows of graphs
 
 

@@ -94,6 +94,9 @@ def _ways(module: nn.Module, settings: CallSettings) -> Iterator[tuple[Mapping[s
         yield {lone: ["x", "edge_index"]}, f"{lone!r} is rows of nodes and the ends of edges in one"
     for rows in _of_types(settings, needed):
         yield rows, "its arguments are of one type each"
+    for name, one in parameters.items():
+        if one.default is None and name not in given and meaning_of(name) in ("edge_weight", "edge_attr"):
+            yield {name: None}, f"it is called without {name!r}"
     for path, part in module.named_modules():
         name = f"{path}.weight".removeprefix(".")
         if isinstance(part, nn.Embedding) and name not in given:
