@@ -1,11 +1,11 @@
 """Modules that practitioners published: what is imported, how exact it is, and whether a refusal is true.
 
-A row of `practitioners_modules` names a class of a public repository, how it is made and what it is called
-with. It is read from a checkout (`checkouts`) and given to `Model.from_pyg` by one who says nothing; as long
-as it is refused, once more with what the reason says to give, and at last with all that can be said. The
-model is held against the module in float64 while a multigraph with loops, parallel edges and nodes without
-edges changes: with features N(0, 1), then on a lazy engine with columns of magnitudes from 1e-3 to 1e4 and
-means far from 0; and on graphs of no node and of one.
+A row of `practitioners_modules` or `practitioners_papers` names a class of a public repository, how it is
+made and what it is called with. It is read from a checkout (`checkouts`) and given to `Model.from_pyg` by
+one who says nothing; as long as it is refused, once more with what the reason says to give, and at last with
+all that can be said. The model is held against the module in float64 while a multigraph with loops, parallel
+edges and nodes without edges changes: with features N(0, 1), then on a lazy engine with columns of
+magnitudes from 1e-3 to 1e4 and means far from 0; and on graphs of no node and of one.
 
     python tests/practitioners.py --repositories FOLDER --json FILE --page
     python tests/practitioners.py --repositories FOLDER --only IBM/Multi-GNN
@@ -41,6 +41,8 @@ from torch import nn
 
 import expression_interpreter as interpreter
 import import_findings
+import practitioners_modules
+import practitioners_papers
 from import_findings import first_line, record_import
 from imported_modules import NODE, Case, answer, called, double, flat
 from layered_modules import RELATIONS
@@ -50,9 +52,12 @@ from livegnn.importers.expressions.expressions import Atom
 from livegnn.importers.program.export import Given, Record, leaves
 from livegnn.importers.reading.reader import Program
 from livegnn.oracle.exactness import Verification, judge
-from practitioners_modules import COMMITS, ROWS, Row
+from practitioners_modules import Row
 from separate import separately
 from typed_mirror import TypedMirror, edge_type
+
+ROWS = (*practitioners_modules.ROWS, *practitioners_papers.ROWS)
+COMMITS = dict(sorted({**practitioners_modules.COMMITS, **practitioners_papers.COMMITS}.items()))
 
 LIMIT = 900
 """Seconds for a row."""
