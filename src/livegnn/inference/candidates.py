@@ -19,7 +19,8 @@ import livegnn._core as _core
 from livegnn.arguments import check_bool, check_function, check_int, listed_ids, one_id
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.inference.candidate_index import FEW, CandidateIndex
-from livegnn.inference.edge_scoring import EdgePredictor, Pairs, PairSettings, check_pairs
+from livegnn.inference.edge_pairs import Pairs, PairSettings, check_pairs
+from livegnn.inference.edge_scoring import EdgePredictor
 from livegnn.inference.native_engine import NativeEngine, missing_engine
 from livegnn.network.inner_products import find_inner_product
 from livegnn.network.outputs import EdgeOutput
@@ -286,7 +287,7 @@ def _columns(core: NativeEngine, chosen: EdgeOutput, settings: CandidateSettings
     """The columns that all pairs have. Raises `InputError`."""
     given = PairSettings(edge_attr=settings.get("edge_attr"), edge_weight=settings.get("edge_weight"))
     nothing = Texts.of(["any"])  # one pair, whose ends are not looked at
-    return check_pairs(core.graph, chosen, nothing, nothing, given)
+    return check_pairs(core.graph.schema, chosen, nothing, nothing, given)
 
 
 def _lacks_index(core: NativeEngine, chosen: EdgeOutput) -> str | None:

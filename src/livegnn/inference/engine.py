@@ -419,20 +419,16 @@ class Engine(Costing, CandidateFinder):
         does: later predictions are computed from them.
 
         sample: the number of nodes to compare, drawn at random, at least 1; by default, or if the graph has
-        no more nodes, all of them. seed: the seed of the draw. output: the name of an output of the model, by
-        default the first; of an edge output, scores of edges are compared. Batches wait only while the graph,
-        predictions and parts of the kept rows are read.
+        no more nodes, all of them. seed: of the draw. output: the name of an output of the model, by default
+        the first; of an edge output, scores of edges are compared. Batches wait only while rows are read.
 
         Raises `InputError` for a sample below 1, a seed below 0 or an output that the model does not have.
         """
         from livegnn.oracle import reference
 
-        scored = self.core.edge_outputs.find(output) if output in [*self.model.edge_outputs] else None
-        value = (
-            self.outputs.find(output, self.model.edge_outputs).value
-            if scored is None
-            else scored.scores.value
-        )
+        of_edges = self.model.edge_outputs
+        scored = self.core.edge_outputs.find(output) if output in [*of_edges] else None
+        value = self.outputs.find(output, of_edges).value if scored is None else scored.scores.value
         if sample is not None:
             sample = check_int(sample, _SAMPLE, 1)
         seed = check_int(seed, "seed", 0)
