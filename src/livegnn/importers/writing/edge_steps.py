@@ -91,8 +91,8 @@ class StepWriter:
         return value
 
     def _forget_reads(self, row: Expression) -> None:
-        """What edges read of a row at their ends is written again by the next that reads it: an edge output
-        reads outputs, so the copy of an input."""
+        """Values of edges that read a row at their ends are written again for the next reader: an edge output
+        reads outputs, so it reads the copy of an input."""
         for one in list(self._values):
             on_edge = walk([one], into=lambda part: part.op not in ("gather", "scatter"))
             if is_of_edges(one.atom) and any(part.op == "gather" and part.args[0] is row for part in on_edge):

@@ -120,8 +120,8 @@ class Chain:
             self._fill = values
 
     def keep_apart(self, channels: Sequence[int], categories: Sequence[Numbers]) -> None:
-        """A value in place of missing numbers that is no category of its channel does not become one by
-        rounding. categories: of each of `channels`."""
+        """Rounding makes no category of a value in place of missing numbers that differs from all categories
+        of its channel. categories: of each of `channels`."""
         if self._fill is None:
             return
         self._fill = self._fill.copy()
