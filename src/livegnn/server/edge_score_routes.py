@@ -167,8 +167,8 @@ class _Asked:
         if self.existing or self.events is not None:
             raise InputError(
                 f"{'existing edges' if self.existing else 'edges as if events had happened'} are scored by "
-                f"models that keep rows, got {model.name!r}, which answers from samples: give edge_attr and "
-                "edge_weight of the pairs, or ask a model of another mode"
+                f"models that keep rows, got {quoted(model.name)}, which answers from samples: give "
+                "edge_attr and edge_weight of the pairs, or ask a model of another mode"
             )
 
 
