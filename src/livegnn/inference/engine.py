@@ -233,7 +233,8 @@ class Engine(Costing, CandidateFinder):
             view.prepare_batch(self.graph.native, change.native, outgrown, change.trusted)
         except _core.NotFiniteError as error:
             refuse_lost(self.core, change.native, *error.args)
-        self._followed.compare()
+        if self._followed.outputs:
+            self._followed.compare()
 
     def commit(self, change: GraphDelta) -> Update:
         changed, marked, work = self.core.view.outcome()
@@ -273,12 +274,9 @@ class Engine(Costing, CandidateFinder):
         return True
 
     def publish(self, change: GraphDelta) -> None:
-        if not self._subscribers:
-            return
-        update = change.update_of(self)
-        if not isinstance(update, Update) or update.empty:
-            return
-        change.tell(self, self._subscribers, update, self._count_failure)
+        update = change.update_of(self) if self._subscribers else None
+        if isinstance(update, Update) and not update.empty:
+            change.tell(self, self._subscribers, update, self._count_failure)
 
     def _count_failure(self, update: Update, error: BaseException) -> None:
         self.subscriber_failures += 1

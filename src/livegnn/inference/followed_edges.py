@@ -98,20 +98,22 @@ class ScoreChanges:
 
 class FollowedEdges:
     """The edge outputs that an engine follows (`EngineOptions.follow`). Raises `InputError` for one that it
-    cannot follow."""
+    cannot follow.
+
+    outputs: by name. found: the result of the last comparison, by edge output.
+    """
 
     def __init__(self, core: NativeEngine) -> None:
         self._core = core
-        self._outputs = {name: _find(core, name) for name in core.options.follow}
-        self._found: dict[str, ScoreChanges] = {}
-        for chosen in self._outputs.values():
+        self.outputs = {name: _find(core, name) for name in core.options.follow}
+        self.found: Mapping[str, ScoreChanges] = {}
+        for chosen in self.outputs.values():
             _refuse_unfit(core, chosen)
             _say_memory(core, chosen)
 
     def compare(self) -> None:
         """Compares scores, when the engine has prepared a batch. Raises what functions of the model raise."""
-        if self._outputs:
-            self._found = {name: self._compare(chosen) for name, chosen in self._outputs.items()}
+        self.found = {name: self._compare(chosen) for name, chosen in self.outputs.items()}
 
     def _compare(self, chosen: EdgeOutput) -> ScoreChanges:
         core = self._core
@@ -125,11 +127,6 @@ class FollowedEdges:
         return ScoreChanges(
             core.graph, keyed=keyed, reached=reached, listed=listed, complete=found is not None
         )
-
-    @property
-    def found(self) -> Mapping[str, ScoreChanges]:
-        """The result of the last comparison, by edge output."""
-        return self._found
 
 
 def _find(core: NativeEngine, name: str) -> EdgeOutput:
