@@ -101,7 +101,7 @@ def test_many_pairs_have_the_scores_of_each(runtime: Runtime) -> None:
         ({"edge_attr": [[1, 1e300]]}, 400, "edge_attr must be finite"),
         ({"edge_weight": [10**300]}, 400, "edge_weight must be finite"),
         ({"edge_weight": 2.0}, 400, "expected a list of numbers"),
-        ({"key": [1]}, 400, "pairs have no keys, got key: leave it out, or set existing to True"),
+        ({"key": [1]}, 400, "pairs have no keys, got key: leave it out, or set existing to true"),
         ({"existing": True}, 400, "existing edges have their own columns, got edge_attr"),
         ({"existing": True, "edge_attr": None, "edge_weight": None}, 400, "'a' -> 'b'"),
         ({"output": "class"}, 400, "one of the edge outputs"),

@@ -16,8 +16,8 @@ from checkouts import Checkout, made_of
 from imported_modules import ATTR, EDGES, WEIGHT, Case, X
 from livegnn import Model
 from livegnn.importers.program.export import leaves
-from practitioners import Found, Multigraph
-from practitioners_modules import COMMITS, ROWS, Row
+from practitioners import COMMITS, ROWS, Found, Multigraph
+from practitioners_modules import Row
 from pyg_examples import of_edges, x
 from separate import separately
 from typed_mirror import edge_type

@@ -252,8 +252,9 @@ class ByKind(nn.Module):
         return self.conv(x, edge_index[:, kept.nonzero().view(-1) if self.numbers else kept])
 
 
-def test_rows_of_a_filtered_tensor_are_told_to_be_filtered_by_a_condition():
+def test_edges_are_filtered_by_a_condition_or_by_the_places_where_it_holds():
     relations = [("node", "first", "node"), ("node", "second", "node")]
-    with pytest.raises(ModelError, match=r"filter it by a condition instead"):
-        Model.from_pyg(ByKind(numbers=True), relations=relations)
-    assert Model.from_pyg(ByKind(numbers=False), relations=relations).steps
+    by_places, by_condition = (
+        Model.from_pyg(ByKind(numbers=numbers), relations=relations) for numbers in (True, False)
+    )
+    assert [one.op for one in by_places.steps] == [one.op for one in by_condition.steps]
