@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+import httpx
 from starlette.types import ASGIApp, Message
 
 
@@ -57,3 +58,15 @@ def contents(sent: list[Message]) -> list[Message]:
     start = {**sent[0], "headers": [one for one in sent[0]["headers"] if one[0] != b"content-length"]}
     assert (b"content-length", b"%d" % len(body)) in sent[0]["headers"]
     return [start, {"body": json.loads(body)}]
+
+
+def post(app: ASGIApp, path: str, body: object) -> httpx.Response:
+    """The answer to a body in JSON, which may be bytes already."""
+
+    async def request() -> httpx.Response:
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            content = body if isinstance(body, bytes) else json.dumps(body).encode()
+            return await client.post(path, content=content, headers={"content-type": "application/json"})
+
+    return asyncio.run(request())

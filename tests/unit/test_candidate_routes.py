@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +11,7 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
+from asgi_requests import post
 from livegnn import EdgeSchema, Engine, Events, Graph, Schema
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
@@ -39,15 +38,7 @@ def runtime(tmp_path: Path) -> Iterator[Runtime]:
 
 
 def ask(app: FastAPI, body: object) -> httpx.Response:
-    async def request() -> httpx.Response:
-        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            content = json.dumps(body).encode()
-            return await client.post(
-                "/v1/candidates", content=content, headers={"content-type": "application/json"}
-            )
-
-    return asyncio.run(request())
+    return post(app, "/v1/candidates", body)
 
 
 def test_answers_are_those_of_the_engine(runtime: Runtime) -> None:

@@ -123,6 +123,17 @@ def parse(type_: type[_Body], body: bytes, media_type: str, largest: int = Limit
         raise RequestValidationError(problems) from error
 
 
+async def receive(
+    request: Request, type_: type[_Body], limits: Limits, way: str, check: Callable[[_Body], _Found]
+) -> _Found:
+    """The result of `check` for the body of a request, computed off the loop if the body is large.
+
+    way: as of `read_body`. Raises as `read_body`, `parse` and `check`.
+    """
+    body, media_type = await read_body(request, limits.objects, way), media_type_of(request)
+    return await off_loop(len(body), lambda: check(parse(type_, body, media_type, limits.objects)))
+
+
 def parse_records(body: bytes, media_type: str, largest: int) -> Sequence[JSON]:
     """The list `events` of a JSON body of at most `largest` bytes. Raises InputError for anything else."""
     if media_type != JSON_TYPE:

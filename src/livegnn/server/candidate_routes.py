@@ -5,17 +5,20 @@ from typing import Final
 from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field, StrictStr
+from pydantic import BaseModel, Field
 
 from livegnn.errors import TooLargeError
 from livegnn.events.chunk import to_edge_type
 from livegnn.inference.candidates import MOST_CANDIDATES, CandidateSettings
 from livegnn.runtime import Runtime
-from livegnn.server.bodies import Limits, media_type_of, off_loop, parse, read_body, to_json
+from livegnn.server.bodies import (
+    Limits,
+    receive,
+    to_json,
+)
 from livegnn.server.edge_score_routes import GivenNumbers
 from livegnn.server.feed import Feed
-from livegnn.server.query import LARGEST_SEQ
-from livegnn.server.requests import MODEL, GivenIds, NodeId, body_of, check_listed, ids_of
+from livegnn.server.requests import EdgeOutputRequest, GivenIds, NodeId, body_of, check_listed, ids_of
 from livegnn.texts import Texts
 from livegnn.types import EdgeType, Ids
 
@@ -25,10 +28,9 @@ _MOST_NODES: Final = 256
 """Of a request: each takes about a millisecond, and longer while an index is filled."""
 
 
-class CandidateRequest(BaseModel):
+class CandidateRequest(EdgeOutputRequest):
     """The nodes, as sources of edges, and how many candidates of each are wanted."""
 
-    model_config = ConfigDict(extra="forbid")
     nodes: GivenIds
     k: int = Field(10, ge=1, le=MOST_CANDIDATES, strict=True, description="the most candidates of a node")
     exclude_existing: bool = Field(
@@ -40,17 +42,6 @@ class CandidateRequest(BaseModel):
     edge_weight: float | None = Field(
         None, strict=True, description="the weight of all these edges, if the edge output reads it"
     )
-    edge_type: list[StrictStr] | None = Field(
-        None, max_length=3, description="source type, relation, target type"
-    )
-    output: StrictStr | None = Field(
-        None, description="the name of an edge output; the only one of these edges if it is left out"
-    )
-    model: StrictStr | None = Field(None, description=MODEL)
-    min_seq: int = Field(
-        0, ge=0, le=LARGEST_SEQ, strict=True, description="answer when this event is visible"
-    )
-    timeout: float = Field(10.0, gt=0, le=300, strict=True, description="seconds to wait for min_seq at most")
 
 
 class NodeCandidates(BaseModel):
@@ -75,6 +66,7 @@ class _Asked:
     """A checked request. Raises InputError, and TooLargeError."""
 
     def __init__(self, runtime: Runtime, asked: CandidateRequest, limits: Limits) -> None:
+        self.min_seq, self.timeout = asked.min_seq, asked.timeout
         self.nodes: Ids | Texts = ids_of(runtime.graph.schema.text_ids, asked.nodes)
         self.k, self._model = asked.k, asked.model
         edge_type: EdgeType | None = None
@@ -118,12 +110,8 @@ def add_candidate_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits
     )
     async def find_candidates(request: Request) -> Response:
         """The targets with the highest scores for each of some nodes, as edges that need not exist."""
-        body, media_type = await read_body(request, limits.objects, _FEWER), media_type_of(request)
-
-        def read() -> tuple[_Asked, int, float]:
-            given = parse(CandidateRequest, body, media_type, limits.objects)
-            return _Asked(runtime, given, limits), given.min_seq, given.timeout
-
-        asked, min_seq, timeout = await off_loop(len(body), read)
-        await feed.wait(min_seq, timeout)
+        asked = await receive(
+            request, CandidateRequest, limits, _FEWER, lambda given: _Asked(runtime, given, limits)
+        )
+        await feed.wait(asked.min_seq, asked.timeout)
         return await run_in_threadpool(asked.answer, runtime)

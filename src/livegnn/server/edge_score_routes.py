@@ -6,7 +6,7 @@ from typing import Annotated, Final, TypeAlias, TypeVar
 from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StrictStr, WithJsonSchema
+from pydantic import BaseModel, Field, PlainValidator, WithJsonSchema
 
 import livegnn._core as _core
 from livegnn.errors import InputError
@@ -18,11 +18,16 @@ from livegnn.inference.edge_scoring import EdgeSettings
 from livegnn.presampling import SampledEngine
 from livegnn.runtime import Runtime
 from livegnn.runtime.models import Scorer
-from livegnn.server.bodies import JSON_TYPE, Limits, media_type_of, off_loop, parse, read_body, to_json
+from livegnn.server.bodies import (
+    JSON_TYPE,
+    Limits,
+    parse,
+    receive,
+    to_json,
+)
 from livegnn.server.feed import Feed
-from livegnn.server.query import LARGEST_SEQ
 from livegnn.server.requests import (
-    MODEL,
+    EdgeOutputRequest,
     GivenEvents,
     GivenIds,
     body_of,
@@ -75,10 +80,9 @@ _Rows: TypeAlias = Annotated[
 ]
 
 
-class EdgeScoreRequest(BaseModel):
+class EdgeScoreRequest(EdgeOutputRequest):
     """The edges sources[i] -> targets[i]: of the graph (`existing`), or pairs with the given columns."""
 
-    model_config = ConfigDict(extra="forbid")
     sources: GivenIds
     targets: GivenIds
     existing: bool = Field(
@@ -90,17 +94,6 @@ class EdgeScoreRequest(BaseModel):
         None, description="a number for each pair, if the edge output reads it"
     )
     events: GivenEvents | None = Field(None, description="score the pairs as if these had happened")
-    edge_type: list[StrictStr] | None = Field(
-        None, max_length=3, description="source type, relation, target type"
-    )
-    output: StrictStr | None = Field(
-        None, description="the name of an edge output; the only one of these edges if it is left out"
-    )
-    model: StrictStr | None = Field(None, description=MODEL)
-    min_seq: int = Field(
-        0, ge=0, le=LARGEST_SEQ, strict=True, description="answer when this event is visible"
-    )
-    timeout: float = Field(10.0, gt=0, le=300, strict=True, description="seconds to wait for min_seq at most")
 
 
 class EdgeScoreAnswer(BaseModel):
@@ -116,6 +109,7 @@ class _Asked:
     """A checked request. Raises InputError, and TooLargeError."""
 
     def __init__(self, runtime: Runtime, asked: EdgeScoreRequest, limits: Limits) -> None:
+        self.min_seq, self.timeout = asked.min_seq, asked.timeout
         text_ids = runtime.graph.schema.text_ids
         self.sources: Ids | Texts = ids_of(text_ids, asked.sources)
         self.targets: Ids | Texts = ids_of(text_ids, asked.targets)
@@ -182,14 +176,10 @@ def add_edge_score_routes(router: APIRouter, runtime: Runtime, feed: Feed, limit
     )
     async def score_edges(request: Request) -> Response:
         """Scores of edges of the graph, or of pairs of nodes, also as if events had happened."""
-        body, media_type = await read_body(request, limits.objects, _FEWER), media_type_of(request)
-
-        def read() -> tuple[_Asked, int, float]:
-            given = parse(EdgeScoreRequest, body, media_type, limits.objects)
-            return _Asked(runtime, given, limits), given.min_seq, given.timeout
-
-        asked, min_seq, timeout = await off_loop(len(body), read)
-        await feed.wait(min_seq, timeout)
+        asked = await receive(
+            request, EdgeScoreRequest, limits, _FEWER, lambda given: _Asked(runtime, given, limits)
+        )
+        await feed.wait(asked.min_seq, asked.timeout)
         find = runtime.models.find_scorer
         if asked.events is None and len(asked.sources) <= _FEW:
             found = runtime.read_at_once(lambda: asked.read_at_once(find(asked.model)))

@@ -59,15 +59,32 @@ OUTPUT = "the name of one of the model's outputs; the first one if it is left ou
 MODEL = "the name of a model; the one that serves if it is left out"
 
 
-class PredictionRequest(BaseModel):
-    """The requested nodes, and the event that the answer must show."""
+class WaitingRequest(BaseModel):
+    """The event that the answer must show."""
 
     model_config = ConfigDict(extra="forbid")
-    ids: GivenIds
     min_seq: int = Field(
         0, ge=0, le=LARGEST_SEQ, strict=True, description="answer when this event is visible"
     )
     timeout: float = Field(10.0, gt=0, le=300, strict=True, description="seconds to wait for min_seq at most")
+
+
+class EdgeOutputRequest(WaitingRequest):
+    """An edge output of a model."""
+
+    edge_type: list[StrictStr] | None = Field(
+        None, max_length=3, description="source type, relation, target type"
+    )
+    output: StrictStr | None = Field(
+        None, description="the name of an edge output; the only one of these edges if it is left out"
+    )
+    model: StrictStr | None = Field(None, description=MODEL)
+
+
+class PredictionRequest(WaitingRequest):
+    """The requested nodes, and the event that the answer must show."""
+
+    ids: GivenIds
     output: StrictStr | None = Field(None, description=OUTPUT)
     model: StrictStr | None = Field(None, description=MODEL)
 
