@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <string>
+#include <string_view>
 
 #include "store/samtree/leaf.h"
 #include "testing/testing.h"
@@ -36,6 +38,21 @@ class Input {
   }
   // One time in n.
   bool once_in(uint32_t n) { return below(n) == 1; }
+
+  // Texts of some parts, so that few bytes make a text of a form, and any bytes between them.
+  template <size_t n>
+  std::string text(const std::string_view (&parts)[n]) {
+    std::string bytes;
+    while (more() && !once_in(24)) {
+      const uint32_t part = below(32);
+      if (part < n) {
+        bytes += parts[part];
+      } else {
+        bytes += static_cast<char>(byte());
+      }
+    }
+    return bytes;
+  }
 
   // As the store takes them: plain ones, but also zeros, negative ones, and ones that differ by many orders of
   // magnitude.

@@ -1,4 +1,3 @@
-#include <iterator>
 #include <string>
 
 #include "fuzz/fuzz.h"
@@ -16,7 +15,7 @@ void check(const EventRun& run) {
   CHECK(run.x.size() == (run.has_x ? run.count * run.width : 0) && run.key.size() == (run.has_key ? run.count : 0));
 }
 
-// Parts of bodies, so that few bytes make one, and any bytes between them.
+// Parts of bodies.
 constexpr std::string_view kParts[] = {"{\"events\":[",
                                        "]}",
                                        "{\"event\":\"add_edge\",\"src\":1,\"dst\":2",
@@ -49,15 +48,7 @@ void body(fuzz::Input* input) {
   size_t count = 0;
   for (int text = 0; text < 3; ++text) {
     const bool in_lines = input->once_in(2);
-    std::string bytes;
-    while (input->more() && !input->once_in(24)) {
-      const uint32_t part = input->below(32);
-      if (part < std::size(kParts)) {
-        bytes += kParts[part];
-      } else {
-        bytes += static_cast<char>(input->byte());
-      }
-    }
+    const std::string bytes = input->text(kParts);
     count += events.add(bytes, in_lines);
     size_t found = 0;
     for (const EventRun& run : events.runs()) {

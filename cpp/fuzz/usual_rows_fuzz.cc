@@ -1,4 +1,3 @@
-#include <iterator>
 #include <string>
 
 #include "fuzz/fuzz.h"
@@ -15,7 +14,7 @@ void check(const RowColumn& column, size_t count) {
   CHECK(static_cast<size_t>(column.ends.back()) == column.texts.size());
 }
 
-// Parts of messages, so that few bytes make one, and any bytes between them.
+// Parts of messages.
 constexpr std::string_view kParts[] = {"{\"op\":\"c\",\"after\":",
                                        "{\"op\":\"u\",\"before\":",
                                        "\"after\":",
@@ -46,15 +45,7 @@ constexpr std::string_view kParts[] = {"{\"op\":\"c\",\"after\":",
 void rows(fuzz::Input* input) {
   UsualRows rows({"a", "b"}, !input->once_in(3));
   for (size_t count = 1; count < 4; ++count) {
-    std::string bytes;
-    while (input->more() && !input->once_in(24)) {
-      const uint32_t part = input->below(32);
-      if (part < std::size(kParts)) {
-        bytes += kParts[part];
-      } else {
-        bytes += static_cast<char>(input->byte());
-      }
-    }
+    const std::string bytes = input->text(kParts);
     if (!rows.add(bytes)) return;
     CHECK(rows.kinds().size() == count && rows.has_before().size() == count);
     for (const RowColumn& one : rows.after()) check(one, count);
