@@ -23,6 +23,7 @@ import livegnn._core as _core
 from livegnn import Engine, Events, Graph, Growth, sampling
 from livegnn.errors import InputError
 from livegnn.inference import WhatIf
+from livegnn.inference.options import Mode
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Convolution, EdgeInput, Model, Step
 from livegnn.query import Query
@@ -79,7 +80,7 @@ def with_scores(model: Model) -> Model:
 class World:
     """A graph, an engine with functions of the user's, the runtime's loop, and subscribers that read."""
 
-    def __init__(self, log: SqliteLog, mode: str, *, texts: bool = False) -> None:
+    def __init__(self, log: SqliteLog, mode: Mode, *, texts: bool = False) -> None:
         self.texts = texts
         src, dst = np.concatenate([STAY, OUT]), np.concatenate([np.roll(STAY, 1), np.full(len(OUT), CENTER)])
         self.graph = Graph.from_edges(
@@ -93,7 +94,7 @@ class World:
         )
         model = with_scores(Model.from_convolutions([Convolution(update=own)] * 2, in_channels=WIDTH))
         follow = ["score"] if mode == "eager" else []
-        self.engine = Engine(self.graph, model, threads=2, mode=mode, history=10_000, follow=follow)  # type: ignore[arg-type]
+        self.engine = Engine(self.graph, model, threads=2, mode=mode, history=10_000, follow=follow)
         self.runtime = Runtime(log, self.graph, self.engine)
         self.graph.core.claim = None  # these tests change it beside the runtime, whose reads they ask
         self.sampler = LiveSampler(self.graph, [-1], gone="skip")
@@ -398,7 +399,7 @@ def beside(world: World, call: Call, batch: Callable[[World, bool], object]) -> 
     ],
 )
 def test_every_call_beside_batches_finishes_with_an_answer_from_before_or_after(
-    tmp_path: Path, mode: str, batch: str, texts: bool
+    tmp_path: Path, mode: Mode, batch: str, texts: bool
 ) -> None:
     log = SqliteLog(tmp_path / "events.db")
     world = World(log, mode, texts=texts)
@@ -535,7 +536,7 @@ def test_reads_that_wait_give_the_answers_of_those_that_do_not(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("mode", ["eager", "lazy"])
-def test_a_function_that_asks_the_graph_or_the_engine_is_refused(mode: str) -> None:
+def test_a_function_that_asks_the_graph_or_the_engine_is_refused(mode: Mode) -> None:
     """It would wait for itself; and what it computed would not follow what it read."""
     ask: list[Callable[[], object]] = []
 
@@ -546,7 +547,7 @@ def test_a_function_that_asks_the_graph_or_the_engine_is_refused(mode: str) -> N
 
     graph = Graph.from_edges([0, 1], [1, 0], x=np.ones((2, WIDTH), np.float32))
     model = Model.from_convolutions([Convolution(update=curious)], in_channels=WIDTH)
-    engine = Engine(graph, model, threads=2, mode=mode)  # type: ignore[arg-type]
+    engine = Engine(graph, model, threads=2, mode=mode)
     zero = Events().set_features([0], np.zeros((1, WIDTH), np.float32))
     for question in (
         lambda: graph.num_nodes(),
