@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 
 from gate import draws
 from livegnn import Events, InputError
-from livegnn.connectors.row_messages import UNAVAILABLE, Parse, RowMessages, parse_change, parse_row
+from livegnn.connectors import row_messages
+from livegnn.connectors.row_messages import UNAVAILABLE, Parse, RowMessages, parse_change, parse_row, to_table
 from livegnn.errors import UnknownNodeError
 from livegnn.graph import EdgeSchema, Graph, Schema
 from livegnn.tables import EdgeRows, NodeRows, TableMapping, TableReader
@@ -316,6 +318,33 @@ def test_a_message_means_the_same_alone_and_in_a_group(seed: int, size: int) -> 
         (alone,) = reader.decode([value])
         assert str(found) == str(alone)
         assert isinstance(alone, InputError) or found == alone
+
+
+@pytest.mark.parametrize("wrong", ["NaN", -1e300, None])
+def test_few_wrong_messages_in_a_group_cost_few_reads(wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def message(id: int, amount: Any) -> bytes:
+        row = {
+            "id": id,
+            "sender": "ann",
+            "receiver": "bob",
+            "amount": amount,
+            "at": 1,
+            "status": "paid",
+            "age": 1,
+        }
+        return json.dumps({"op": "u", "before": {**row, "amount": 2}, "after": row}).encode()
+
+    rows = 0
+
+    def count(some: Sequence[Any], *others: Any, **named: Any) -> Any:
+        nonlocal rows
+        rows += len(some)
+        return to_table(some, *others, **named)
+
+    monkeypatch.setattr(row_messages, "to_table", count)
+    found = messages(parse_change).decode([message(at, wrong if at % 100 == 7 else 1) for at in range(1000)])
+    assert [at for at, one in enumerate(found) if isinstance(one, InputError)] == list(range(7, 1000, 100))
+    assert rows <= 2 * (3 * 1000 + 10 * 3)  # old and new ones
 
 
 EDGES_ALONE = TableMapping(edges=MAPPING.edges)

@@ -1,8 +1,9 @@
 """Messages that are rows of a table, or changes of rows, as events by a mapping.
 
-A group of messages is read by columns, by the native core if all are of the usual form (`usual_rows`). If one
-of them is wrong, the group is halved until the wrong ones are alone. Each message becomes the events of one
-entry.
+A group of messages is read by columns, by the native core if all are of the usual form (`usual_rows`). If
+values of a column are of several kinds, rows with the same kinds are read together. Rows with wrong values
+are read alone. If it is not known which are wrong, the group is halved. Each message becomes the events of
+one entry.
 
 Debezium's messages are read in all their forms: with an envelope (`before`, `after`, `op`) or without one, as
 its transformation ExtractNewRecordState leaves them; with the schema of Kafka Connect in each message, which
@@ -19,6 +20,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from livegnn.connectors.alike_rows import group_alike
 from livegnn.connectors.connect_values import Converter, converters_of
 from livegnn.connectors.usual_rows import UsualRows, read_usual_rows
 from livegnn.errors import InputError, as_value
@@ -26,6 +28,7 @@ from livegnn.events import Events
 from livegnn.events.repeated_keys import repeated_key
 from livegnn.tables import RowChanges, TableReader, read_each_change
 from livegnn.tables.changes import Change
+from livegnn.tables.columns import WrongValuesError
 from livegnn.tables.mapping import SKIP, EdgeRows, NodeRows, TableMapping
 from livegnn.types import JSON
 from livegnn.wording import quoted
@@ -149,11 +152,28 @@ class RowMessages:
         try:
             return read_each_change(self._reader, self._columns(changes))
         except InputError as error:
-            if len(changes) == 1:
-                corrected = self._correction(changes[0])
-                return [as_value(error) if corrected is None else corrected]
+            refused = as_value(error)
+        if len(changes) == 1:
+            corrected = self._correction(changes[0])
+            return [refused if corrected is None else corrected]
+        found: list[Events | InputError] = [refused] * len(changes)
+        for part in self._parts(changes, refused):
+            for position, one in zip(part, self._read([changes[at] for at in part]), strict=True):
+                found[position] = one
+        return found
+
+    def _parts(self, changes: Sequence[RowChange], refused: InputError) -> Sequence[Sequence[int]]:
+        """The positions of changes that cannot be read together, in smaller groups."""
+        every = range(len(changes))
+        if isinstance(refused, WrongValuesError):
+            wrong = sorted(set(refused.rows.tolist()))
+            others = sorted(set(every).difference(wrong))
+            return [others, *([at] for at in wrong)]
+        tables = [[one.old for one in changes], [one.new for one in changes]]
+        converters = [one.converters for one in changes]
+        groups = group_alike(tables, converters, self._reader.mapping.columns, (UNAVAILABLE,))
         half = len(changes) // 2
-        return [*self._read(changes[:half]), *self._read(changes[half:])]
+        return groups if len(groups) > 1 else [every[:half], every[half:]]
 
     def _correction(self, change: RowChange) -> Events | None:
         """The events of a change that corrects a row, None if it does not: the old row was refused for values

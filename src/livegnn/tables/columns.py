@@ -22,6 +22,15 @@ _DASHES: Final = (8, 13, 18, 23)
 _DIGITS: Final = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 
 
+class WrongValuesError(InputError):
+    """Values of one column that cannot be accepted. rows: the numbers of their rows; the message names the
+    first."""
+
+    def __init__(self, message: str, rows: "npt.NDArray[np.int64]") -> None:
+        super().__init__(message)
+        self.rows = rows
+
+
 class Column(NamedTuple):
     """Values of one column. rows: the number of each in its table. place: of the table and entry."""
 
@@ -31,19 +40,21 @@ class Column(NamedTuple):
     place: str
 
     def refuse(self, wrong: "npt.NDArray[np.bool_] | pa.Array", expected: str) -> None:
-        """Raises an InputError that names the first of the `wrong` values, if there is one."""
+        """Raises a `WrongValuesError` for the `wrong` values, if there is one."""
         at = np.flatnonzero(np.asarray(wrong, dtype=bool))
         if len(at):
-            raise self.error(int(at[0]), expected)
+            raise self.error(at, expected)
 
-    def error(self, at: int, expected: str) -> InputError:
-        """The error for the value at position `at`."""
+    def error(self, at: "npt.NDArray[np.int64]", expected: str) -> WrongValuesError:
+        """The error for the values at the positions `at`."""
+        first = int(at[0])
         try:
-            got = quoted(_shown(self.values[at]))
+            got = quoted(_shown(self.values[first]))
         except (UnicodeDecodeError, pa.ArrowException, ValueError, OverflowError):
             got = f"a value of {self.values.type} that cannot be shown"
-        return InputError(
-            f"{self.place}row {self.rows[at]}, column {self.name!r}: expected {expected}, got {got}"
+        return WrongValuesError(
+            f"{self.place}row {self.rows[first]}, column {self.name!r}: expected {expected}, got {got}",
+            self.rows[at],
         )
 
 
@@ -149,7 +160,7 @@ def _texts(column: Column) -> pa.Array:
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid:
-        raise column.error(_not_utf8(texts), "an id that is UTF-8") from None
+        raise column.error(np.array([_not_utf8(texts)]), "an id that is UTF-8") from None
     column.refuse(pc.match_substring(texts, "\0"), "an id without NUL characters")
     column.refuse(
         pc.greater(pc.utf8_length(texts), LONGEST_TEXT), f"an id of at most {LONGEST_TEXT:,} characters"
@@ -241,7 +252,7 @@ def _lists(column: Column, width: int) -> FloatArray:
     rows, within = np.repeat(column.rows, width), inner.is_null().to_numpy(zero_copy_only=False)
     at = np.flatnonzero(within)
     if len(at):
-        raise column.error(int(at[0]) // width, f"a list of {width} numbers without a null")
+        raise column.error(np.unique(at // width), f"a list of {width} numbers without a null")
     return to_numbers(column._replace(values=inner, rows=rows)).reshape(len(column.values), width)
 
 

@@ -314,8 +314,8 @@ def _filled(column: Column, rule: object, role: str, width: int) -> pa.Array:
 
 
 def _is_null(column: Column) -> InputError:
-    """The error for the first null of a column."""
-    at = int(np.argmax(column.values.is_null().to_numpy(zero_copy_only=False)))
+    """The error for the nulls of a column."""
+    at = np.flatnonzero(column.values.is_null().to_numpy(zero_copy_only=False))
     return column.error(at, "a value (nulls of the mapping may say 'skip' or a value instead)")
 
 
