@@ -161,7 +161,9 @@ def test_a_table_and_its_graph_have_the_same_rows(tmp_path: Path, opened: ExitSt
     connect = Connect(tmp_path / "connect", postgres, broker.servers, ["public.payment"], schemas=schemas)
     opened.callback(connect.close)
     deployment = write(tmp_path, broker.servers, postgres.port)
-    wait_for(lambda: broker_has(broker, "shop.public.payment"))
+    # A connector that ends within its snapshot takes another one, which says nothing of rows that were
+    # deleted since the first (docs/postgres.md). So changes begin after the snapshot.
+    wait_for(lambda: messages_in(broker, "shop.public.payment") >= ROWS)
 
     def spoil() -> None:
         proxy.toxic("latency", latency=100, jitter=50)
@@ -230,7 +232,13 @@ def test_a_table_and_its_graph_have_the_same_rows(tmp_path: Path, opened: ExitSt
     assert len(wanted) > ROWS / 3
 
 
-def broker_has(broker: Broker, topic: str) -> bool:
-    from confluent_kafka.admin import AdminClient
+def messages_in(broker: Broker, topic: str) -> int:
+    from confluent_kafka import Consumer, TopicPartition
 
-    return topic in AdminClient({"bootstrap.servers": broker.servers, "log_level": 2}).list_topics().topics
+    consumer = Consumer({"bootstrap.servers": broker.servers, "group.id": "count", "log_level": 2})
+    try:
+        partitions = consumer.list_topics(topic, timeout=PATIENCE).topics[topic].partitions
+        ends = [consumer.get_watermark_offsets(TopicPartition(topic, one))[1] for one in partitions]
+    finally:
+        consumer.close()
+    return sum(ends)
