@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final, overload
 
 import numpy as np
 
+from livegnn.errors import InputError
+
 if TYPE_CHECKING:
     from jaxtyping import Int64
     from numpy.typing import DTypeLike, NDArray
@@ -133,5 +135,8 @@ def text_code(text: str) -> int:
     BLAKE2b in UTF-8, the same on every machine and in every release.
 
     Two of n texts have the same code with a probability of about n * n / 2^25.
+    Raises `InputError` for another kind of value.
     """
+    if not isinstance(text, str):
+        raise InputError(f"text must be a text, got {type(text).__name__}: a number needs no code")
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=3).digest(), "big")

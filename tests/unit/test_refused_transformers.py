@@ -19,7 +19,7 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 
-from livegnn import ModelError
+from livegnn import InputError, ModelError
 from livegnn.model import Transforms
 from livegnn.texts import text_code
 
@@ -113,3 +113,8 @@ def test_a_result_that_is_not_scikit_learns_is_refused() -> None:
     fitted.transform = lambda rows: 2 * rows
     with pytest.raises(ModelError, match=r"column 0 of the result must be .*, as scikit-learn computes it"):
         Transforms.from_sklearn(fitted)
+
+
+def test_a_number_has_no_code() -> None:
+    with pytest.raises(InputError, match="text must be a text, got int"):
+        text_code(3)  # type: ignore[arg-type]

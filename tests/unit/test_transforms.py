@@ -247,6 +247,14 @@ def test_parameters_that_do_not_fit_are_refused(make, message) -> None:
         make()
 
 
+@pytest.mark.parametrize("given", [None, 3, [two(Clip(-1, 1))]])
+def test_only_transforms_are_put_in_front_of_a_model(given) -> None:
+    with pytest.raises(
+        ModelError, match="transforms must be Transforms, or a dict from inputs to Transforms, got"
+    ):
+        identity(2).with_transforms(given)
+
+
 def test_rows_that_cannot_be_transformed_are_refused() -> None:
     transforms = two(Branches((((0,), (Fill((1,)),)), ((1,), ()))))
     assert transforms.replaced == ("a",)
@@ -260,4 +268,10 @@ def test_rows_that_cannot_be_transformed_are_refused() -> None:
         InputError, match=r"row 0, column 'a': expected a number that float32 can hold, got 1e[+]39"
     ):
         transforms(np.array([[1e39, 1]]))
+    with pytest.raises(
+        InputError, match=re.escape("row 1: column 1 of the result would be nan, from 0.0, -5.0 (a, b)")
+    ):
+        two(Log())(np.array([[1, 1], [0, -5]]))
+    with pytest.raises(InputError, match="column 0 of the result would be -inf"):
+        two(Log("log"))(np.array([[0, 1]]))
     assert transforms(np.zeros((0, 2))).shape == (0, 2)

@@ -59,6 +59,10 @@ def put_in_front(model: _Parts, transforms: Transforms | Mapping[str, Transforms
                 f"the model has the inputs {', '.join(given)}: pass a dict from their names to transforms"
             )
         transforms = dict.fromkeys(given, transforms)
+    if not isinstance(transforms, Mapping):
+        raise ModelError(
+            f"transforms must be Transforms, or a dict from inputs to Transforms, got {kind_of(transforms)}"
+        )
     names = {*given, *model.tensors, *(step.output for step in model.steps)}
     made: list[Step] = []
     tensors, renamed = dict(model.tensors), dict[str, str]()

@@ -92,8 +92,8 @@ class Transforms:
 
         rows: raw, [rows, columns]; they are rounded to float32, as a graph holds them. NaN, or
         `livegnn.MISSING`, is a missing number.
-        Raises `InputError` for another width, an infinity, and a missing number in a column that no
-        transform replaces it in.
+        Raises `InputError` for another width, an infinity, a missing number in a column that no transform
+        replaces it in, and a number that a transform has no result for, as the logarithm of -1.
         """
         given = as_array(rows, "rows")
         if given.ndim != 2 or given.shape[1] != len(self.columns) or given.dtype.kind not in "fiub":
@@ -118,7 +118,16 @@ class Transforms:
                     "fit a SimpleImputer for the column"
                 )
         made = apply(self.kinds, np.where(missing, np.nan, raw.astype(np.float64)))
-        return made.astype(np.float32)
+        with np.errstate(over="ignore"):
+            rounded = made.astype(np.float32)
+        if not np.isfinite(rounded).all():
+            row, column = np.argwhere(~np.isfinite(rounded))[0]
+            raise InputError(
+                f"row {row}: column {column} of the result would be {rounded[row, column]}, from "
+                f"{', '.join(map(str, raw[row]))} ({', '.join(self.columns)}): no logarithm is of a number "
+                "below 0, for instance"
+            )
+        return rounded
 
     def write(self, source: str, prefix: str) -> tuple[Sequence[Step], Mapping[str, FloatArray], str]:
         """The steps that compute the same from a value of raw columns, their tensors, and their output.
