@@ -120,9 +120,7 @@ def measure_http(report: Report, folder: Path, rounds: int, seconds: int) -> Non
     (folder / "deployment.toml").write_text(DEPLOYMENT, encoding="utf-8")
     ours, bare = [], []
     for _ in range(rounds):
-        with listening(
-            [sys.executable, "-m", "livegnn.cli", "serve", str(folder / "deployment.toml")]
-        ) as server:
+        with listening([sys.executable, "-m", "livegnn", "serve", str(folder / "deployment.toml")]) as server:
             ours.append(posts_a_second(server.address, folder, seconds))
         with listening([sys.executable, str(folder / "bare.py")]) as server:
             bare.append(posts_a_second(server.address, folder, seconds))

@@ -134,7 +134,7 @@ async def _ask(task: Task, arrivals: Float64, nodes: Int64) -> Float64:
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(here), os.environ.get("PYTHONPATH", "")]),
     }
-    command = f"{sys.executable} -m livegnn.cli function serve --snapshot {task.folder / 'snapshot'}".split()
+    command = f"{sys.executable} -m livegnn function serve --snapshot {task.folder / 'snapshot'}".split()
     command += ["--model", str(task.folder / f"{task.model}.lgnn"), "--workers", "2", "--port", "0"]
     command += ["--waiting", "10000", "--opener", "serverless_contestants:open_ours"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)  # noqa: ASYNC220

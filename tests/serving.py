@@ -68,7 +68,7 @@ class Server:
         environment: dict[str, str] | None = None,
     ) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "livegnn.cli", "serve", str(deployment)],
+            [sys.executable, "-m", "livegnn", "serve", str(deployment)],
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,

@@ -47,7 +47,7 @@ class Process:
     def __init__(
         self, *words: object, app: str = "worker", environment: dict[str, str] | None = None
     ) -> None:
-        command = [sys.executable, "-m", "livegnn.cli", app, *map(str, words)]
+        command = [sys.executable, "-m", "livegnn", app, *map(str, words)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         assert self.process.stdout is not None
         self.line = self.process.stdout.readline()

@@ -35,7 +35,7 @@ CHECKOUT = Path(__file__).parents[2]
 
 def call(*arguments: str, directory: Path = CHECKOUT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "livegnn.cli", *arguments],
+        [sys.executable, "-m", "livegnn", *arguments],
         capture_output=True,
         text=True,
         check=False,

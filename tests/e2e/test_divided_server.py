@@ -181,7 +181,7 @@ def test_what_parts_cannot_do_is_a_problem(tmp_path: Path) -> None:
         assert client.get("/readyz").status_code == 200
         assert server.stop() == 0
     verified = subprocess.run(
-        [sys.executable, "-m", "livegnn.cli", "verify", str(tmp_path / "parts.toml")],
+        [sys.executable, "-m", "livegnn", "verify", str(tmp_path / "parts.toml")],
         capture_output=True,
         text=True,
         check=False,

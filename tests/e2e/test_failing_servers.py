@@ -28,7 +28,7 @@ def fail_the_loop(directory: Path, client: httpx.Client) -> None:
 
 
 def start_second(deployment: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "livegnn.cli", "serve", str(deployment)]
+    command = [sys.executable, "-m", "livegnn", "serve", str(deployment)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
 
 

@@ -43,7 +43,7 @@ class Container:
             "functions:open_snapshot",
         )
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "livegnn.cli", "function", "serve", *opened, *words],
+            [sys.executable, "-m", "livegnn", "function", "serve", *opened, *words],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, **ENVIRONMENT, "PORT": port},

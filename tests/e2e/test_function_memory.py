@@ -162,7 +162,7 @@ def refused(place: Place, way: str, memory: int) -> str:
         with pytest.raises(AssertionError) as told, start(place, way, memory) as (ask, _):
             ask(body(1))
         return str(told.value)
-    command = [sys.executable, "-m", "livegnn.cli", "function", "serve", "--port", "0", *opened(place)]
+    command = [sys.executable, "-m", "livegnn", "function", "serve", "--port", "0", *opened(place)]
     ended = subprocess.run(
         [*command, "--memory", str(memory), "--workers", "1", *(WAYS[way] or ())],
         capture_output=True,

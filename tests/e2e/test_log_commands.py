@@ -94,7 +94,7 @@ def log_of(deployment: Path) -> Path:
 
 
 def test_it_is_a_command_of_the_script(deployment: Path) -> None:
-    command = [sys.executable, "-m", "livegnn.cli", "log"]
+    command = [sys.executable, "-m", "livegnn", "log"]
     result = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True)
     for name in ("verify", "export", "import", "replay", "rejections", "retry", "trim"):
         assert name in result.stdout

@@ -40,7 +40,7 @@ class Process:
 
     def __init__(self, *words: object, **environment: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "livegnn.cli", *map(str, words)],
+            [sys.executable, "-m", "livegnn", *map(str, words)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

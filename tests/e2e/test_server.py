@@ -63,7 +63,7 @@ def test_keys_are_needed_from_the_first_request_on(tmp_path: Path) -> None:
         elsewhere = {**headers, "host": "evil.example"}
         assert client.get("/v1/predictions?ids=1", headers=elsewhere).status_code == 421
         models = {**os.environ, "LIVEGNN_SERVER": server.address}
-        command = [sys.executable, "-m", "livegnn.cli", "model", "list"]
+        command = [sys.executable, "-m", "livegnn", "model", "list"]
         assert subprocess.run(command, env=models, capture_output=True, check=False).returncode == 1
         subprocess.run(command, env={**models, "LIVEGNN_KEY": reader}, check=True, capture_output=True)
         assert server.stop() == 0

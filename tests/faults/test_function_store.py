@@ -37,7 +37,7 @@ def test_it_answers_right_or_says_that_the_store_is_away(tmp_path) -> None:
         make_model().save(tmp_path / "model.lgnn")
         variables = variables_of(server, tmp_path / "model.lgnn")
         node = subprocess.Popen(
-            [sys.executable, "-m", "livegnn.cli", "function", "serve", "--workers", "1", "--port", "0"],
+            [sys.executable, "-m", "livegnn", "function", "serve", "--workers", "1", "--port", "0"],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, **ENVIRONMENT, **variables},
@@ -77,7 +77,7 @@ def test_a_node_without_warm_workers_says_that_the_store_is_away(tmp_path) -> No
         make_model().save(tmp_path / "model.lgnn")
         server.kill()
         node = subprocess.Popen(
-            [sys.executable, "-m", "livegnn.cli", "function", "serve", "--workers", "1", "--port", "0"],
+            [sys.executable, "-m", "livegnn", "function", "serve", "--workers", "1", "--port", "0"],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, **ENVIRONMENT, **variables_of(server, tmp_path / "model.lgnn")},
@@ -108,7 +108,7 @@ def test_who_waits_reads_in_time_that_the_network_swallows_what_is_sent(tmp_path
         write_snapshot(make_graph(), server.open(), seq=5)
         make_model().save(tmp_path / "model.lgnn")
         node = subprocess.Popen(
-            [sys.executable, "-m", "livegnn.cli", "function", "serve", "--workers", "1", "--port", "0"],
+            [sys.executable, "-m", "livegnn", "function", "serve", "--workers", "1", "--port", "0"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

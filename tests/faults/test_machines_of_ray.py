@@ -124,7 +124,7 @@ def test_starts_that_are_refused(machines: Machines, tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         path = deploy(tmp_path / name, partitions, ray)
         started[name] = subprocess.Popen(
-            [sys.executable, "-m", "livegnn.cli", "serve", str(path)],
+            [sys.executable, "-m", "livegnn", "serve", str(path)],
             env={**environment, **changed},
             stderr=subprocess.PIPE,
             text=True,

@@ -1,5 +1,0 @@
-"""`python -m livegnn.cli`: the command line where the script is not installed."""
-
-from livegnn.cli import main
-
-main()
