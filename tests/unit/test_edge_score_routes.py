@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -66,6 +67,24 @@ def test_pairs_edges_and_supposed_edges(runtime: Runtime) -> None:
     )
     assert after.json()["seq"] == 6
     np.testing.assert_allclose(after.json()["scores"], supposed["scores"], rtol=1e-5)
+
+
+def test_small_what_ifs_are_scored_at_once(runtime: Runtime) -> None:
+    engine, event = runtime.engine, Events().add_edges("a", "b", weight=2, edge_attr=[0.5, -1])
+    columns = {"edge_attr": [[0.5, -1.0]], "edge_weight": [2.0], "output": "risk"}
+    expected = engine.what_if(event).score("a", "b", **columns)
+    np.testing.assert_array_equal(engine.score_after_at_once(event, "a", "b", **columns), expected)
+    with ThreadPoolExecutor(1) as other, runtime.graph.writer:
+        assert other.submit(engine.score_after_at_once, event, "a", "b", **columns).result() is None
+    for number in range(300):  # a hub, which reaches more than is computed at once
+        runtime.append(Events().add_nodes([f"n{number}"], np.ones((1, WIDTH))))
+        runtime.append(Events().add_edges("b", f"n{number}", weight=1, edge_attr=[1, 2]))
+    while runtime.step():
+        pass
+    assert engine.score_after_at_once(event, "a", "b", **columns) is None
+    body = {"sources": ["a"], "targets": ["b"], **COLUMNS, "events": [{"event": "add_edge", **EDGE}]}
+    answer = ask(create_app(runtime), body).json()
+    assert answer == {"seq": 605, "scores": as_json(engine.what_if(event).score("a", "b", **columns))}
 
 
 def test_many_pairs_have_the_scores_of_each(runtime: Runtime) -> None:

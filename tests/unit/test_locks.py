@@ -188,6 +188,9 @@ ENGINE: dict[str, Call] = {
     ),
     "score": lambda world: world.engine.score(*map(world.ids, ENDS), **COLUMNS).tolist(),
     "score_at_once": lambda world: world.engine.score_at_once(*map(world.ids, ENDS), **COLUMNS) is None,
+    "score_after_at_once": lambda world: (
+        world.engine.score_after_at_once(Events(), *map(world.ids, ENDS), **COLUMNS) is None
+    ),
     "scrub": lambda world: world.engine.scrub(8),
     "scrubbed": lambda world: world.engine.scrubbed(8),
     "seq": lambda world: world.engine.seq >= 0,

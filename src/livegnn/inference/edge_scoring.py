@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias, Unpack
 
 import numpy as np
 
+import livegnn._core as _core
 from livegnn.errors import InputError, UnknownEdgeError, UnknownNodeError, UnknownTypeError
+from livegnn.events import Events
 from livegnn.events.chunk import to_key
 from livegnn.graph import Graph
 from livegnn.graph.snapshot import Snapshot
@@ -21,6 +23,7 @@ from livegnn.inference.edge_pairs import (
 )
 from livegnn.inference.native_engine import NativeEngine, missing_engine
 from livegnn.inference.row_predictor import RowPredictor
+from livegnn.inference.what_if import WhatIf
 from livegnn.network.outputs import EdgeOutput, EdgeOutputs
 from livegnn.types import EdgeType, FloatArray
 from livegnn.wording import format_edge_type
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float32
     from numpy.typing import ArrayLike
 
+_FEW: Final = 512
+"""Rows and edges that are computed at once: some tens of microseconds."""
 _LACKS_SOURCE: Final = 1
 _LACKS_EDGE: Final = 3
 _Found: TypeAlias = FloatArray | tuple[int, int] | None
@@ -85,6 +90,27 @@ class EdgePredictor(RowPredictor):
         """
         *_, found = self._score(src, dst, settings, at_once=True)
         return found if isinstance(found, np.ndarray) else None
+
+    def score_after_at_once(
+        self, events: Events, src: "ArrayLike", dst: "ArrayLike", **settings: Unpack[PairSettings]
+    ) -> "Float32[FloatArray, 'pairs channels'] | None":
+        """The result of ``what_if(events).score(src, dst)`` if it can be computed at once. None if another
+        thread holds `Graph.writer`, if the events reach more than a few hundred rows and edges, and for
+        models that call functions. For callers that must not block, such as an event loop.
+        """
+        if self.model.functions:
+            return None
+        found: list[FloatArray] = []
+
+        def suppose() -> None:
+            staged = self.core.graph.stage(events)
+            _, rows, edges = self.core.native.reach(staged.native)
+            if rows + edges <= _FEW:
+                supposed = WhatIf(self.core, events, self, staged=staged)
+                found.append(supposed.score(src, dst, **settings))
+
+        _core.if_free(self.core.graph.writer, suppose)
+        return found[0] if found else None
 
     def predict_edges(
         self,

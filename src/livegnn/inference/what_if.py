@@ -25,11 +25,22 @@ class WhatIf:
     """Predictions as they would be after some events.
 
     They refer to the current graph: if batches were applied since the last call, the events are evaluated
-    again. together: the engine is of a part of a graph, and all parts evaluate them at the same time.
+    again. together: the engine is of a part of a graph, and all parts evaluate them at the same time. staged:
+    the events at the current state of the graph, if they were staged before; then the caller holds
+    `Graph.writer`.
     """
 
-    def __init__(self, engine: NativeEngine, events: Events, view: View, *, together: bool = False) -> None:
+    def __init__(
+        self,
+        engine: NativeEngine,
+        events: Events,
+        view: View,
+        *,
+        together: bool = False,
+        staged: GraphDelta | None = None,
+    ) -> None:
         self._engine = engine
+        self._staged = staged
         self._together = together
         self._view = view  # the graph holds it weakly, and would leave it out of batches
         self._events = events
@@ -112,7 +123,7 @@ class WhatIf:
         engine.native.show_current()
         if self._epoch == engine.epoch:
             return
-        staged = engine.graph.stage(self._events)
+        staged, self._staged = self._staged or engine.graph.stage(self._events), None
         delta = staged.native
         if not engine.native.prepare(delta, self._prepared, self._together):
             refuse_lost(engine, delta, *self._prepared.lost())

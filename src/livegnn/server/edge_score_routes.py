@@ -157,6 +157,13 @@ class _Asked:
             return model.predict_edges_at_once(self.sources, self.targets, **self._edges)
         return model.score_at_once(self.sources, self.targets, **self._pairs)
 
+    def suppose_at_once(self, model: Scorer) -> FloatArray | None:
+        """The rows after the events, or None if they cannot be computed at once."""
+        assert self.events is not None
+        if isinstance(model, SampledEngine):
+            return None
+        return model.score_after_at_once(self.events, self.sources, self.targets, **self._pairs)
+
     def _refuse_unsampled(self, model: SampledEngine) -> None:
         if self.existing or self.events is not None:
             raise InputError(
@@ -216,10 +223,14 @@ def answer_small_scores(runtime: Runtime, request: bytes, parameters: bool, limi
     if parameters or runtime.failure is not None:
         return None
     given = parse(EdgeScoreRequest, request, JSON_TYPE, limits.objects)
-    if given.events is not None or len(given.sources) > MOST_SMALL:
+    if max(len(given.sources), len(given.events or ())) > MOST_SMALL:
         return None
     asked, find = _Asked(runtime, given, limits), runtime.models.find_scorer
-    found = runtime.read_at_once(lambda: asked.read_at_once(find(asked.model)))
+    if asked.events is not None:
+        runtime.check(asked.events)
+        found = runtime.read_at_once(lambda: asked.suppose_at_once(find(asked.model)))
+    else:
+        found = runtime.read_at_once(lambda: asked.read_at_once(find(asked.model)))
     if found is None or found[1] is None or found[0] < given.min_seq:
         return None
     return bytes(_answer(runtime, found[0], found[1]).body)
