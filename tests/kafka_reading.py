@@ -30,8 +30,8 @@ TOPICS = map("stream{}".format, itertools.count())
 AnyLog = SqliteLog | KafkaLog
 
 
-def wait_for(ready: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
+def wait_for(ready: Callable[[], object], seconds: float = PATIENCE) -> None:
+    deadline = time.monotonic() + seconds
     while not ready():
         assert time.monotonic() < deadline
         time.sleep(0.005)

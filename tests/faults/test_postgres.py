@@ -30,6 +30,8 @@ ROWS = int(os.environ.get("LIVEGNN_POSTGRES_ROWS", "20000"))
 ROUNDS = int(os.environ.get("LIVEGNN_POSTGRES_ROUNDS", "40"))
 RATE = float(os.environ.get("LIVEGNN_POSTGRES_RATE", "inf"))  # changes a second
 OF_ROUND = 250
+OF_ALL = PATIENCE + (ROWS + ROUNDS * OF_ROUND) / 2000
+"""Seconds that all rows, or all changes, may take through the connector and the source."""
 NAMES = ["ann", "bob", "Zoë", "名前", "x'y", "tab\\t", *(f"n{at}" for at in range(max(300, ROWS // 20)))]
 
 
@@ -163,7 +165,7 @@ def test_a_table_and_its_graph_have_the_same_rows(tmp_path: Path, opened: ExitSt
     deployment = write(tmp_path, broker.servers, postgres.port)
     # A connector that ends within its snapshot takes another one, which says nothing of rows that were
     # deleted since the first (docs/postgres.md). So changes begin after the snapshot.
-    wait_for(lambda: messages_in(broker, "shop.public.payment") >= ROWS)
+    wait_for(lambda: messages_in(broker, "shop.public.payment") >= ROWS, OF_ALL)
 
     def spoil() -> None:
         proxy.toxic("latency", latency=100, jitter=50)
@@ -207,11 +209,11 @@ def test_a_table_and_its_graph_have_the_same_rows(tmp_path: Path, opened: ExitSt
     start_sinks(runtime)
 
     def same() -> bool:
-        runtime.wait(runtime.log.last_seq(), PATIENCE)
+        runtime.wait(runtime.log.last_seq(), OF_ALL)
         return sum(source.lag.values()) == 0 and edges_of(runtime) == wanted
 
     try:
-        wait_for(same)
+        wait_for(same, OF_ALL)
     except AssertionError:
         found = edges_of(runtime)
         differing = {key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key)}
@@ -225,7 +227,7 @@ def test_a_table_and_its_graph_have_the_same_rows(tmp_path: Path, opened: ExitSt
     runtime.wait(runtime.log.last_seq(), PATIENCE)
     ids = runtime.graph.ids()
     scores = dict(zip(ids.tolist(), runtime.predict(ids).values.tolist(), strict=True))
-    wait_for(lambda: scores_in(postgres) == scores)
+    wait_for(lambda: scores_in(postgres) == scores, OF_ALL)
     verification = runtime.engine.verify()
     assert verification.predictions_ok
     assert verification.kept_ok
