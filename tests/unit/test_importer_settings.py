@@ -35,7 +35,7 @@ CALLS: dict[str, tuple[Callable[..., object], frozenset[str]]] = {
         frozenset(
             [
                 *("data", "inputs", "method", "output", "output_type", "node_type", "edge_type", "relations"),
-                *("metadata", "edge_weight", "in_channels", "edge_channels"),
+                *("metadata", "edge_weight", "in_channels", "edge_channels", "groups"),
             ]
         ),
     ),
@@ -48,7 +48,7 @@ CALLS: dict[str, tuple[Callable[..., object], frozenset[str]]] = {
         frozenset(
             [
                 *("data", "inputs", "method", "node_type", "edge_type", "relations"),
-                *("metadata", "edge_weight", "in_channels", "edge_channels"),
+                *("metadata", "edge_weight", "in_channels", "edge_channels", "groups"),
             ]
         ),
     ),
@@ -147,6 +147,21 @@ NONSENSE: dict[str, dict[str, Any]] = {
     },
     "in_channels": {**CHANNELS, "zero": 0, "zero in a dict": {"node": 0}},
     "edge_channels": CHANNELS,
+    "groups": {
+        "list": ["x"],
+        "text": "x",
+        "number": 3,
+        "a number as key": {3: "group"},
+        "a number as type": {"x": 3},
+        "two": {"x": ("node", "group")},
+        "several of an argument": {"x": [("node", "in", "group")]},
+        "none": {None: []},
+        "of others": {None: BUYS},
+        "of themselves": {None: "node"},
+        "the module's edges": {None: ("node", "to", "node")},
+        "two types": {None: [("node", "in", "group"), ("node", "in", "all")]},
+        "not taken": {"merchant": "group"},
+    },
 }
 
 

@@ -6,7 +6,7 @@ from functools import cache, partial
 from math import prod
 
 from livegnn.errors import ModelError
-from livegnn.importers.arguments.arguments import RELATION, RELATION_OF_PAIRS
+from livegnn.importers.arguments.names import RELATION, RELATION_OF_PAIRS
 from livegnn.importers.expressions.expressions import Atom, Expression, edge_type_of
 from livegnn.importers.expressions.properties import is_of_edges
 from livegnn.importers.program.export import Given
@@ -263,7 +263,7 @@ def _columns(given: Sequence[Given]) -> dict[Atom, Columns]:
     places: dict[Atom, dict[str, tuple[int, int]]] = {}
     for one in given:
         weight = is_of_edges(one.atom) and one.name.partition(":")[0] == "edge_weight" and not one.channels
-        if one.ends or one.count or weight:
+        if one.ends or one.count or one.group or weight:
             continue
         held = places.setdefault(one.atom, {})
         start = max((stop for _, stop in held.values()), default=0)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from livegnn.errors import ModelError
-from livegnn.importers.arguments.arguments import RELATION, RELATION_OF_PAIRS
+from livegnn.importers.arguments.names import RELATION, RELATION_OF_PAIRS
 from livegnn.importers.assembly import Assembled, Result
 from livegnn.importers.expressions.expressions import Atom, edge_type_of
 from livegnn.importers.expressions.properties import is_of_edges
@@ -44,6 +44,7 @@ def check_import(
     name: str,
     *,
     relations: Sequence[EdgeType] | None,
+    whole: Sequence[Atom] = (),
     widely: Call | None = None,
 ) -> None:
     """Raises `ModelError` if a model and its module differ on a small graph.
@@ -51,7 +52,7 @@ def check_import(
     The first graph has loops, parallel edges and isolated nodes, the others are tiny. If the module returns
     rows of edges, all edges of one more lead to one node, and the order of edges is the module's.
     given: the inputs of the module. name: its name, for errors. relations: the edge types that `RELATION`
-    numbers. widely: calls the module in float64; it may fail.
+    numbers. whole: the edges to the one group of all nodes. widely: calls the module in float64; it may fail.
     """
     random = np.random.default_rng(0)
     of_edges = any(is_of_edges(one.atom) for one in assembled.results)
@@ -65,12 +66,13 @@ def check_import(
             isolated = f"a graph of {nodes} nodes, the last of which have no edges"
             raise ModelError(f"{name} fails on {isolated}: {error}") from error
         what = f"{name} on a graph of {format_count(nodes, 'node')}, {format_count(edges, 'edge')}"
-        graph = _SmallGraph(drawing, given, tensors, assembled)
+        graph = _SmallGraph(drawing, given, tensors, assembled, whole)
         wide = cache(partial(_widely, widely, tensors))
         for one in assembled.results:
             if one.name not in results:
                 raise ModelError(f"{what} returns other results than on larger ones: return the same on each")
             rows = edges if is_of_edges(one.atom) else nodes
+            rows = 1 if any(one.atom is joining.target for joining in whole) else rows
             beside = f"{what}, result {one.name!r}," if len(assembled.results) > 1 else what
             _compare(one, graph, _rows_of(results[one.name], one.row_axis, rows), beside, wide)
 
@@ -177,6 +179,8 @@ class _Drawing:
             return torch.from_numpy(self._ends(one.atom.source is one.atom.target))
         if one.name in (RELATION, RELATION_OF_PAIRS) and self.relations is not None:
             return torch.from_numpy(self.random.integers(0, len(self.relations), rows))
+        if one.group is not None:
+            return torch.from_numpy(self._groups())
         if not one.dtype.is_floating_point:
             return torch.zeros(rows, *one.channels, dtype=one.dtype)
         weight = _is_weight(one)
@@ -184,6 +188,12 @@ class _Drawing:
             self.random.random(rows) + 0.5 if weight else self.random.standard_normal((rows, *one.channels))
         )
         return torch.from_numpy(drawn.astype(np.float32)).to(one.dtype)
+
+    def _groups(self) -> IntArray:
+        """The groups of the nodes. There are as many as nodes; some are empty, the last has a member."""
+        numbers = self.random.integers(0, max(1, self.nodes // 4), self.nodes)
+        numbers[-1:] = self.nodes - 1
+        return numbers
 
     def _ends(self, same_type: bool) -> IntArray:
         """Random ends with parallel edges, loops, and nodes without edges."""
@@ -202,12 +212,14 @@ class _Drawing:
 
 @dataclass
 class _SmallGraph:
-    """A small graph as the model has it. tensors: those that the module is called with."""
+    """A small graph as the model has it. tensors: those that the module is called with. whole: the edges to
+    the one group of all nodes."""
 
     drawing: _Drawing
     given: Sequence[Given]
     tensors: Sequence[torch.Tensor]
     assembled: Assembled
+    whole: Sequence[Atom]
 
     def __post_init__(self) -> None:
         self.arrays = {one.name: tensor for one, tensor in zip(self.given, self.tensors, strict=True)}
@@ -222,7 +234,23 @@ class _SmallGraph:
                 probe.x[one.atom.name] = self._features(one.atom, self.drawing.nodes)
             elif one.ends and not one.atom.pairs:
                 self._put_edges(probe, one, self.drawing.relations or ())
+        for one in self.given:
+            if one.group is not None:
+                self._put_groups(probe, one.group, self.arrays[one.name].numpy(), self.drawing.nodes)
+        for joining in self.whole:
+            self._put_groups(probe, joining, np.zeros(self.drawing.nodes, np.int64), 1)
         return probe
+
+    def _put_groups(self, probe: reference.GraphArrays, joining: Atom, groups: IntArray, number: int) -> None:
+        """Puts an edge from each node to its group. number: of groups."""
+        assert joining.source is not None
+        assert joining.target is not None
+        edge_type, members = edge_type_of(joining), np.arange(len(groups))
+        probe.x.setdefault(joining.source.name, self._features(joining.source, len(groups)))
+        probe.x.setdefault(joining.target.name, np.zeros((number, 0), np.float32))
+        probe.edge_index[edge_type] = np.stack([members, groups])
+        probe.weight[edge_type] = np.ones(len(groups), np.float32)
+        probe.edge_attr[edge_type] = np.zeros((len(groups), 0), np.float32)
 
     def compute(self, result: Result, dtype: type[np.float32] | type[np.float64]) -> DoubleArray:
         """The rows of a result by the model."""

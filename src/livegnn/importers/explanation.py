@@ -12,7 +12,7 @@ from livegnn.importers.program.export import Given
 from livegnn.importers.reading.reader import Program
 from livegnn.importers.rules.normal_form import normalize
 from livegnn.importers.rules.propagation_kinds import Propagation, classify
-from livegnn.network.call_settings import CallSettings, Metadata
+from livegnn.network.call_settings import CallSettings, Members, Metadata
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def explain_import(
     edge_weight: Collection[EdgeType] | bool | None = None,
     in_channels: int | Mapping[NodeType, int] | None = None,
     edge_channels: int | Mapping[EdgeType, int] | None = None,
+    groups: Mapping[str | None, Members] | None = None,
 ) -> ImportExplanation:
     """Reads a PyG module and reports how it was understood, without changing the module. Needs torch.
 
@@ -83,6 +84,7 @@ def explain_import(
         edge_weight=edge_weight,
         in_channels=in_channels,
         edge_channels=edge_channels,
+        groups=groups,
     )
     return explain_program(read_module(module, settings))
 
@@ -102,6 +104,8 @@ def explain_program(program: Program) -> ImportExplanation:
 def _describe(given: Given) -> str:
     if given.ends:
         return f"{given.name} ({given.atom})"
+    if given.group is not None:
+        return f"{given.name} ({given.group})"
     return f"{given.name} ({given.atom}[{prod(given.channels)}])"
 
 

@@ -17,8 +17,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from livegnn.errors import ModelError
-from livegnn.importers.arguments.arguments import RELATION
 from livegnn.importers.arguments.exported_inputs import Argument, InputTypes, Types
+from livegnn.importers.arguments.names import RELATION
 from livegnn.importers.assembly import assemble
 from livegnn.importers.check import check_import
 from livegnn.importers.explanation import ImportExplanation, explain_program

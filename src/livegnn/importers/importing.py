@@ -25,12 +25,15 @@ from livegnn.importers.arguments.pairs import typed_pairs, with_decoder
 from livegnn.importers.arguments.watching import call_watched
 from livegnn.importers.assembly import assemble
 from livegnn.importers.check import check_import
+from livegnn.importers.expressions.expressions import Atom
 from livegnn.importers.program.copying import copy_module, keeping_random
 from livegnn.importers.program.export import call_with, export_module, has_own_call, signature_of, unwrap
 from livegnn.importers.program.failures import CallFails, fixed_by, line_of
 from livegnn.importers.program.tracing import ordinary
 from livegnn.importers.reading.reader import Program, name_results, read
 from livegnn.importers.reading.row_operators import OF_NO_NODES
+from livegnn.importers.reading.values import ROWS, Piece, Value
+from livegnn.importers.rules.groups import Grouping
 from livegnn.importers.settings import checked, schema_of
 from livegnn.importers.writing.edge_steps import REDUCED
 from livegnn.network.call_settings import CallSettings
@@ -208,7 +211,9 @@ def _find_arguments(module: nn.Module, settings: CallSettings) -> tuple[ModuleAr
     check_takes_relations(module, settings.method, settings.relations)
     parameters = signature_of(module, settings.method).parameters
     inputs = with_relations(settings.inputs, settings.relations, parameters)
-    found = find_arguments(module, schema, settings.method, inputs, by_name=settings.by_name)
+    found = find_arguments(
+        module, schema, settings.method, inputs, by_name=settings.by_name, groups=settings.groups
+    )
     return _keep_tables(module, settings, found), None
 
 
@@ -228,7 +233,30 @@ def _read(module: nn.Module, found: ModuleArguments, output: str | Sequence[str]
     except CallFails as error:
         own_edges = find_own_edges(module, lambda edges: _failure(module, found, edges) is None)
         raise ModelError(f"{error}{own_edges or find_dropped_types(module)}") from error.__cause__
-    return read(exported, [output] if isinstance(output, str) else output)
+    program = read(exported, [output] if isinstance(output, str) else output, of_all=bool(found.whole))
+    return _with_groups(program, found.whole)
+
+
+def _with_groups(program: Program, whole: Sequence[Atom]) -> Program:
+    """The program with rows of groups. whole: the edges to the one group of all nodes."""
+    made = Grouping(program.make, [*program.rows, *program.read], whole)
+    outputs = {name: _of_groups(value, made, program.module_name) for name, value in program.outputs.items()}
+    return replace(program, outputs=outputs, read=[made.rows[one] for one in program.read])
+
+
+def _of_groups(value: Value, made: Grouping, module_name: str) -> Value:
+    if value.row_axis is not None:
+        return Value(
+            tuple(Piece(one.atom, made.rows[one.mask], made.rows[one.row]) for one in value.pieces),
+            value.axes,
+        )
+    row = made.of_all.get(value.row)
+    if row is None:
+        raise ModelError(
+            f"{module_name} returns a row for the whole graph that is computed of edges, or of nodes whose "
+            "type groups[None] does not have: return sums, means, maxima or minima of rows of nodes"
+        )
+    return Value((Piece(row.atom, value.pieces[0].mask, row),), ((ROWS,), *value.axes))
 
 
 def _import(module: nn.Module, found: ModuleArguments, settings: CallSettings) -> Model:
@@ -247,6 +275,7 @@ def _import(module: nn.Module, found: ModuleArguments, settings: CallSettings) -
         found.call.inputs,
         program.module_name,
         relations=relations,
+        whole=found.whole,
         widely=lambda tensors: results(copy_module(module).double(), tensors),
     )
     return made.model

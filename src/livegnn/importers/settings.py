@@ -53,6 +53,7 @@ def checked(settings: CallSettings) -> CallSettings:
     """The settings with edge types as tuples. Raises `ModelError` for settings that are not valid."""
     check_name(settings.method, "method", "the method that predicts")
     check_inputs(settings.inputs)
+    check_groups(settings.groups)
     schema, metadata = schema_of(settings), to_metadata(settings.metadata)
     edge_type, relations = to_edge_type(settings.edge_type, "edge_type"), to_relations(settings.relations)
     alone = relations is None and metadata is None and schema is None
@@ -113,6 +114,32 @@ def _check_rows(spec: object, name: str) -> None:
     for channels in spec[1:]:
         if channels not in (int, bool):
             check_width(channels, f"the channels in inputs[{name!r}]", 0)
+
+
+def check_groups(value: object) -> None:
+    """Raises `ModelError` unless `groups` maps arguments, or None, to node types or edge types."""
+    if value is None:
+        return
+    if not isinstance(value, Mapping):
+        raise ModelError(
+            f"groups must be a dict from arguments to the types of their groups, got {show(value)}: write it "
+            "as in groups={'batch': 'graph'}"
+        )
+    for name, members in value.items():
+        if name is not None and not isinstance(name, str):
+            raise ModelError(
+                "groups must have names of arguments as keys, or None for all nodes as one group, got "
+                f"{show(name)}"
+            )
+        several = members if isinstance(members, list) and name is None else [members]
+        for one in several or [None]:
+            kind = isinstance(one, tuple) and len(one) == 3 and all(isinstance(part, str) for part in one)
+            if not kind and not isinstance(one, str):
+                raise ModelError(
+                    f"groups[{name!r}] must be the node type of the groups, or the type of the edges from "
+                    f"members to groups, got {show(members)}: write it as in groups={{{name!r}: 'graph'}} or "
+                    f"groups={{{name!r}: ('node', 'in', 'graph')}}"
+                )
 
 
 def check_output(value: object) -> None:

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
     from livegnn.graph import Graph, Schema
 
+Members: TypeAlias = NodeType | EdgeType | Sequence[EdgeType]
+"""The type of the edges from members to their groups, or of the groups alone; several for all nodes."""
+
 Metadata: TypeAlias = tuple[Sequence[NodeType], Sequence[EdgeType]]
 """Node types and edge types, as in ``HeteroData.metadata()``."""
 
@@ -37,6 +40,7 @@ class CallSettings:
     edge_weight: Collection[EdgeType] | bool | None = None
     in_channels: int | Mapping[NodeType, int] | None = None
     edge_channels: int | Mapping[EdgeType, int] | None = None
+    groups: Mapping[str | None, Members] | None = None
     by_name: bool = False
 
 

@@ -1,4 +1,6 @@
-"""Checks of the widths, edge types and tensors that callers pass to make a model."""
+"""Checks of the widths, edge types, names and tensors that callers pass to make a model."""
+
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -26,6 +28,22 @@ def check_width(value: object, name: str, least: int) -> None:
         raise ModelError(
             f"{name} must be a whole number of at least {least}, got {show(value)}: give the number of "
             "channels"
+        )
+
+
+def check_outputs(outputs: Mapping[str, str], edge_outputs: Mapping[str, str], output: str) -> None:
+    """Raises `ModelError` unless outputs have names, each once, and the first is the prediction, `output`."""
+    for which, given in (("outputs", outputs), ("edge_outputs", edge_outputs)):
+        for name, value in given.items():
+            if not isinstance(name, str) or not name or not isinstance(value, str):
+                raise ModelError(f"{which} must map names to names of values, got {name!r}: {value!r}")
+    twice = sorted(set(outputs) & set(edge_outputs))
+    if twice:
+        raise ModelError(f"{twice[0]!r} must be the name of an output or of an edge output, got both")
+    first = next(iter(outputs.values()))
+    if first != output:
+        raise ModelError(
+            f"the first of the outputs must be the output {output!r}, got {first!r}: put that first"
         )
 
 

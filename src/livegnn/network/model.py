@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from livegnn.arguments import check_bool
 from livegnn.errors import ModelError
-from livegnn.network.call_settings import CallSettings, ExportedSettings
-from livegnn.network.checks import frozen_tensor
+from livegnn.network.call_settings import CallSettings, ExportedSettings, Members
+from livegnn.network.checks import check_outputs, frozen_tensor
 from livegnn.network.digest import digest_of
 from livegnn.network.edge_scores import EdgeScores, edge_scores_of
 from livegnn.network.entry_points import Registered
@@ -238,6 +238,7 @@ class Model:
         edge_weight: bool | Collection[EdgeType] | None = None,
         in_channels: int | Mapping[NodeType, int] | None = None,
         edge_channels: int | Mapping[EdgeType, int] | None = None,
+        groups: Mapping[str | None, Members] | None = None,
     ) -> "Model":
         """Imports a trained PyG module, in evaluation mode, without changing the module. Needs torch.
 
@@ -275,6 +276,9 @@ class Model:
           made for them, and the layers give the width. With `metadata` it may also be the edge types that
           have features, with their widths; by default these are the types whose convolution in a HeteroConv
           was made for features, or all types if the module has no HeteroConv.
+        groups: argument that numbers the group of each node -> the type of the edges from nodes to their
+          groups, or, with one node type, the type of the groups alone, joined by ``"in"``. None stands for
+          all nodes as one group. The prediction may then have a row for each group (docs/groups.md).
 
         Raises only `ModelError`, with the line of the module that cannot be imported, if known, and what to
         do. An exception that the module raises is the error's ``__cause__``.
@@ -292,6 +296,7 @@ class Model:
             edge_weight=edge_weight,
             in_channels=in_channels,
             edge_channels=edge_channels,
+            groups=groups,
         )
         return ENTRY_POINTS.get().import_module(module, settings)
 
@@ -394,7 +399,7 @@ class Model:
         )
         if uncalled:
             raise ModelError(f"no step calls the function {uncalled[0]!r}: leave it out")
-        self._check_outputs()
+        check_outputs(self.outputs, self.edge_outputs, self.output)
         outputs = [("output", value) for value in self.outputs.values()]
         for what, name in (*outputs, *(("layer", layer) for layer in self.layers)):
             if name not in values:
@@ -410,20 +415,6 @@ class Model:
         for value in self.edge_outputs.values():
             edge_scores_of(value, values, self.steps, self.outputs)
         return values
-
-    def _check_outputs(self) -> None:
-        for which in ("outputs", "edge_outputs"):
-            for name, value in getattr(self, which).items():
-                if not isinstance(name, str) or not name or not isinstance(value, str):
-                    raise ModelError(f"{which} must map names to names of values, got {name!r}: {value!r}")
-        twice = sorted(set(self.outputs) & set(self.edge_outputs))
-        if twice:
-            raise ModelError(f"{twice[0]!r} must be the name of an output or of an edge output, got both")
-        first = next(iter(self.outputs.values()))
-        if first != self.output:
-            raise ModelError(
-                f"the first of the outputs must be the output {self.output!r}, got {first!r}: put that first"
-            )
 
     def _check_step(self, step: Step, values: Mapping[str, Input | EdgeInput]) -> Input | EdgeInput:
         for name in step.inputs:

@@ -12,8 +12,9 @@ from torch import nn
 from torch_geometric import nn as pyg
 from torch_geometric.nn import MessagePassing
 
-from livegnn.importers.arguments.arguments import ModuleArguments, lone_argument, meaning_of
+from livegnn.importers.arguments.arguments import ModuleArguments, lone_argument
 from livegnn.importers.arguments.module_inputs import called_with, convolutions_of
+from livegnn.importers.arguments.names import meaning_of
 from livegnn.importers.program.export import Given, leaves, signature_of
 from livegnn.network.call_settings import CallSettings
 

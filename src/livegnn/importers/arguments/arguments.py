@@ -11,8 +11,19 @@ from torch import nn
 from torch_geometric.data import Data
 
 from livegnn.errors import ModelError
+from livegnn.importers.arguments.groups import Groups, find_groups, without_groups
+from livegnn.importers.arguments.names import (
+    NAMES,
+    OF_PAIRS,
+    PAIRS,
+    RELATION,
+    RELATION_OF_PAIRS,
+    VALUE,
+    meaning_of,
+)
 from livegnn.importers.expressions.expressions import Atom, find_rounded
 from livegnn.importers.program.export import Given, MethodCall, Record, leaves, signature_of
+from livegnn.network.call_settings import Members
 from livegnn.network.checks import check_width
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType
 
@@ -21,38 +32,9 @@ if TYPE_CHECKING:
 
     from livegnn.graph import Schema
 
-NAMES = {
-    **dict.fromkeys(("x", "h", "feat", "feats", "features", "inputs", "z"), "x"),
-    **dict.fromkeys(("edge_index", "adj", "adj_t", "edges"), "edge_index"),
-    **dict.fromkeys(("edge_weight", "edge_weights", "weight", "weights", "ew"), "edge_weight"),
-    **dict.fromkeys(
-        ("edge_attr", "edge_attrs", "edge_features", "edge_feature", "edge_feats", "edge_feat"), "edge_attr"
-    ),
-    **dict.fromkeys(("efeats", "efeat", "e_feat"), "edge_attr"),
-    **dict.fromkeys(
-        ("edge_label_index", "target_edge_index", "link_index", "pair_index"), "edge_label_index"
-    ),
-    **dict.fromkeys(("pairs", "node_pairs", "edge_pairs"), "edge_label_index"),
-    "edge_label_attr": "edge_label_attr",
-    "edge_type": "edge_type",
-    "num_nodes": "num_nodes",
-}
-"""Name of an argument -> its meaning."""
-PAIRS, OF_PAIRS = "edge_label_index", "edge_label"
-"""The meaning of an argument that names pairs of nodes; how the names of all columns of pairs begin."""
-VALUE = "value"
-"""Begins a pair in `inputs` whose second part is the argument itself."""
-RELATION, RELATION_OF_PAIRS = "edge_type", "edge_label_type"
-"""The inputs that number the relations of edges, and of pairs."""
-
 _ORDER = ("x", "edge_index")
 _RECORDS = ("data", "batch")
 """Names of arguments that are whole PyG data objects."""
-
-
-def meaning_of(name: str) -> str | None:
-    """The meaning of an argument by its name, alone or by types."""
-    return NAMES.get(name.removesuffix("_dict"))
 
 
 def lone_argument(module: nn.Module, method: str) -> str | None:
@@ -78,7 +60,8 @@ class ModuleArguments:
     left_out: the names of optional arguments that it is called without though `inputs` does not leave them
     out. unused: the columns of the data that no argument takes. guessed: the arguments whose names have no
     known meaning; their places decide whether they are rows of nodes, or edges. places: the first of the
-    arguments, which are given by their places, as callers give them; hooks see the difference.
+    arguments, which are given by their places, as callers give them; hooks see the difference. whole: the
+    edges to the one group of all nodes, for each node type.
     """
 
     method: str
@@ -89,6 +72,7 @@ class ModuleArguments:
     unused: frozenset[str] = frozenset()
     guessed: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
+    whole: tuple[Atom, ...] = ()
 
     @property
     def call(self) -> MethodCall:
@@ -105,6 +89,7 @@ def find_arguments(
     inputs: Mapping[str, object] | None,
     *,
     by_name: bool = False,
+    groups: Mapping[str | None, Members] | None = None,
 ) -> ModuleArguments:
     """Finds the meaning of each argument of a method.
 
@@ -114,7 +99,7 @@ def find_arguments(
     is no argument.
     """
     given = dict(inputs or {})
-    graph = _GraphRows(module, data, given)
+    graph = _GraphRows(module, data, given, groups)
     parameters = tuple(
         Given(name, graph.node, tuple(tensor.shape[1:]), tensor.dtype, parameter=True)
         for name, tensor in module.named_parameters()
@@ -124,6 +109,7 @@ def find_arguments(
     arguments: dict[str, object] = {}
     positional: tuple[object, ...] = ()
     left_out: list[str] = []
+    record = record_of(module, method, inputs)
     guessed: list[str] = []
     signature = signature_of(module, method)
     named = set(map(meaning_of, signature.parameters))
@@ -150,8 +136,9 @@ def find_arguments(
                     arguments[column] = graph.find(column, required=True)
             left_out += [] if keywords is not None else [name]
             continue
-        if name in given:
-            arguments[name] = graph.rows(given.pop(name), name)
+        numbers = graph.groups.columns.get(name) if name != record else None
+        if name in given or numbers is not None:
+            arguments[name] = numbers or graph.rows(given.pop(name), name)
             continue
         needed = parameter.default is parameter.empty
         own = name.removesuffix("_dict")
@@ -202,7 +189,7 @@ def find_arguments(
             "none: give it arguments, such as x and edge_index"
         )
     for one in leaves([positional, arguments]):
-        lost = find_rounded(graph.whole[one.name]) if one.name in graph.whole else None
+        lost = find_rounded(graph.whole[one.name]) if one.name in graph.whole and not one.group else None
         if lost is not None:
             raise ModelError(
                 f"{type(module).__name__}.{method} takes whole numbers, and {one.name} has {lost}, which "
@@ -211,8 +198,10 @@ def find_arguments(
     used = {one.name.partition(":")[0] for one in leaves([positional, arguments])}
     unused = frozenset(graph.known) - used - {"edge_index"}
     places = () if positional or by_name else _by_place(signature, arguments)
+    graph.groups.check_used(leaves([positional, arguments]), f"{type(module).__name__}.{method}")
+    whole = graph.groups.whole
     return ModuleArguments(
-        method, arguments, parameters, positional, tuple(left_out), unused, tuple(guessed), places
+        method, arguments, parameters, positional, tuple(left_out), unused, tuple(guessed), places, whole
     )
 
 
@@ -266,7 +255,11 @@ class _GraphRows:
     """
 
     def __init__(
-        self, module: nn.Module, data: "Data | HeteroData | Schema | None", inputs: Mapping[str, object]
+        self,
+        module: nn.Module,
+        data: "Data | HeteroData | Schema | None",
+        inputs: Mapping[str, object],
+        groups: Mapping[str | None, Members] | None,
     ) -> None:
         self.module, self.data = module, data
         floats = [one.dtype for one in module.parameters() if one.is_floating_point()]
@@ -274,6 +267,8 @@ class _GraphRows:
         self.hetero = data is not None and not isinstance(data, Data)
         node_types = list(getattr(data, "node_types", ())) if self.hetero else [DEFAULT_NODE_TYPE]
         edge_types = list(getattr(data, "edge_types", ())) if self.hetero else [DEFAULT_EDGE_TYPE]
+        if self.hetero and not hasattr(data, "stores"):
+            node_types, edge_types = without_groups(groups, cast("Schema", data))
         self.nodes = {name: Atom(name) for name in node_types}
         self.edges = {
             kind: Atom("-".join(kind), self.nodes[kind[0]], self.nodes[kind[2]]) for kind in edge_types
@@ -288,6 +283,7 @@ class _GraphRows:
         said = [(one, PAIRS) if meaning_of(name) == PAIRS else one for name, one in inputs.items()]
         chosen = [one[0] for one in said if isinstance(one, tuple) and one[1:] == (PAIRS,)]
         self.pair = next((one for one in chosen if isinstance(one, tuple) and one in self.edges), None)
+        self.groups: Groups = find_groups(groups, self.nodes, self.edges)
         for key, atom in (*self.nodes.items(), *self.edges.items()):
             self._learn(key, atom)
 
@@ -360,15 +356,20 @@ class _GraphRows:
         }
         if self.hetero:
             every = (*self.known.items(), *of_pairs.items())
-            return Record({(key, name): one for name, rows in every for key, one in rows.items()})
+            fields = {(key, name): one for name, rows in every for key, one in rows.items()}
+            return Record(fields | {(one.atom.name, name): one for name, one in self.groups.columns.items()})
         names = ("x", *self.known, *(name for name, rows in of_pairs.items() if rows))
         rows = {name: self.find(name, required=True) for name in names}
+        rows |= self.groups.columns
         return Record({(None, name): one for name, one in rows.items() if one is not None})
 
     def hint(self, name: str) -> str:
         """Returns the usual meaning of an argument of this name, as the end of an error."""
         if name == "batch":
-            return ", which is None where nodes are predicted"
+            return (
+                ", which is None where nodes are predicted; if it numbers the group of each node, name the "
+                f"type of the groups, as in groups={{{name!r}: 'graph'}}"
+            )
         if name.endswith("_index") or "pair" in name:
             return f"; if it names pairs of nodes to be scored, say inputs={{{name!r}: {PAIRS!r}}}"
         if "node_type" in name and self.hetero:
@@ -427,7 +428,8 @@ class _GraphRows:
             return None
         if rows == "pair":
             return self.find_pairs(PAIRS).atom
-        atom = self.nodes.get(cast("str", rows)) or self.edges.get(cast("EdgeType", rows))
+        nodes = {**self.nodes, **self.groups.nodes}
+        atom = nodes.get(cast("str", rows)) or self.edges.get(cast("EdgeType", rows))
         if atom is not None or rows not in ("node", "edge"):
             return atom
         known: Mapping[object, Atom] = self.nodes if rows == "node" else self.edges
@@ -449,9 +451,11 @@ class _GraphRows:
 
     def _of_type(self, key: object, name: str) -> Given:
         """The rows of one type with this name; ``num_nodes`` is the number of its nodes."""
-        atom = self.nodes.get(key) or self.edges.get(key)
+        known: dict[object, Atom] = {**self.nodes, **self.edges}
+        known.update(self.groups.nodes)
+        atom = known.get(key)
         if atom is None:
-            kinds = ", ".join(map(repr, (*self.nodes, *self.edges)))
+            kinds = ", ".join(map(repr, known))
             raise ModelError(f"inputs names {key!r}, but the types of the data are {kinds}")
         if name == "num_nodes":
             return Given(f"{name}:{atom}", atom, count=True)

@@ -14,7 +14,7 @@ import sympy
 import torch
 
 from livegnn.errors import ModelError
-from livegnn.importers.arguments.arguments import PAIRS, RELATION, meaning_of
+from livegnn.importers.arguments.names import PAIRS, RELATION, meaning_of
 from livegnn.importers.expressions.expressions import Atom, edge_type_of
 from livegnn.importers.program.export import Given, symbolic
 from livegnn.network.call_settings import InputSpec

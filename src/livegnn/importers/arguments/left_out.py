@@ -18,8 +18,9 @@ from torch.utils import _pytree as pytree
 
 from livegnn.errors import ModelError
 from livegnn.importers.arguments.advice import optional_rows
-from livegnn.importers.arguments.arguments import NAMES, RELATION, ModuleArguments, meaning_of
+from livegnn.importers.arguments.arguments import ModuleArguments
 from livegnn.importers.arguments.module_inputs import called_with
+from livegnn.importers.arguments.names import NAMES, RELATION, meaning_of
 from livegnn.importers.arguments.watching import call_watched
 from livegnn.importers.program.export import Given, alternating, leaves, signature_of
 from livegnn.network.call_settings import CallSettings

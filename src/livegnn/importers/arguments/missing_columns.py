@@ -18,8 +18,9 @@ from torch.utils import _pytree as pytree
 from torch_geometric.data import Data, HeteroData
 
 from livegnn.errors import ModelError
-from livegnn.importers.arguments.arguments import NAMES, ModuleArguments
+from livegnn.importers.arguments.arguments import ModuleArguments
 from livegnn.importers.arguments.left_out import LEFT_OUT, Calls, Trial, rows_like
+from livegnn.importers.arguments.names import NAMES
 from livegnn.importers.program.export import Given, Record, keyed, leaves
 from livegnn.importers.settings import schema_of
 from livegnn.network.call_settings import CallSettings

@@ -14,15 +14,8 @@ from torch.utils import _pytree as pytree
 from torch_geometric.nn import MessagePassing
 
 from livegnn.errors import ModelError
-from livegnn.importers.arguments.arguments import (
-    NAMES,
-    RELATION,
-    RELATION_OF_PAIRS,
-    ModuleArguments,
-    find_arguments,
-    meaning_of,
-    record_of,
-)
+from livegnn.importers.arguments.arguments import ModuleArguments, find_arguments, record_of
+from livegnn.importers.arguments.names import NAMES, RELATION, RELATION_OF_PAIRS, meaning_of
 from livegnn.importers.arguments.widths import Undiscovered, discover
 from livegnn.importers.program.export import call_with, signature_of
 from livegnn.importers.program.failures import CallFails, ordered_layer
@@ -228,8 +221,12 @@ class ModuleInputs:
     def call(self, found: ModuleArguments) -> object:
         return call_with(self.module, found.call, edges=self.number_of_edges)
 
+    def _arguments(self, described: _Described, inputs: Mapping[str, object]) -> ModuleArguments:
+        method, by_name, groups = self.settings.method, self.settings.by_name, self.settings.groups
+        return find_arguments(self.module, described, method, inputs, by_name=by_name, groups=groups)
+
     def _find(self) -> ModuleArguments:
-        known, settings = self.known, self.settings
+        known = self.known
         unknown = [key for key, width in known.items() if width is None]
         asked = {name: rows for name, rows in self.inputs.items() if _is_asked(rows)}
         unknown += [("inputs", name) for name in asked]
@@ -251,7 +248,7 @@ class ModuleInputs:
                 },
             )
             inputs = {**self.inputs, **filled}
-            return find_arguments(self.module, described, settings.method, inputs, by_name=settings.by_name)
+            return self._arguments(described, inputs)
 
         if not unknown:
             return arguments({})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 from torch_geometric.data import Data
 
-from livegnn.importers.arguments.arguments import PAIRS, RELATION, RELATION_OF_PAIRS, meaning_of
+from livegnn.importers.arguments.names import PAIRS, RELATION, RELATION_OF_PAIRS, meaning_of
 from livegnn.importers.program.export import signature_of
 from livegnn.importers.settings import schema_of
 from livegnn.network.call_settings import CallSettings

@@ -77,6 +77,8 @@ class Expression:
             return None if self.attrs else self.atom
         if self.op == "end" and self.atom is not None:
             return self.atom.target if self.attrs[0] else self.atom.source
+        if self.op == "group" and isinstance(self.attrs[0], Atom):
+            return self.attrs[0].target
         return None
 
     @property
@@ -193,6 +195,10 @@ class Expressions:
     def end(self, edges: Atom, which: int) -> Expression:
         """The source (0) or the target (1) of each edge."""
         return self.make("end", attrs=(which,), shape=(), kind="id", atom=edges)
+
+    def group(self, joining: Atom) -> Expression:
+        """The group of each node. joining: the edges from nodes to their groups."""
+        return self.make("group", attrs=(joining,), shape=(), kind="id", atom=joining.source)
 
     def rows(self, atom: Atom, mask: Expression | None = None) -> Expression:
         """The place of each row itself: among all rows of its atom, or among those for which a mask holds."""

@@ -22,6 +22,7 @@ from livegnn.importers.program.copying import copy_module
 from livegnn.importers.program.decompositions import decompose
 from livegnn.importers.program.failures import ADVICE, UNTRACED, CallFails, explain_failure, refuse_assertions
 from livegnn.importers.program.tracing import (
+    GROUPED,
     NODES,
     Detaching,
     catching_tests,
@@ -42,7 +43,8 @@ class Given:
     """A tensor that the module is called with: a row for each row of an atom, or the ends of its edges.
 
     channels: a row's shape. ends: [2, edges] whole numbers. parameter: it is not an argument but a parameter
-    of the module with a row for each node. count: it is the number of rows instead of the rows.
+    of the module with a row for each node. count: it is the number of rows instead of the rows. group: it is
+    the group of each node, to which these edges join it.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Given:
     ends: bool = False
     parameter: bool = False
     count: bool = False
+    group: Atom | None = None
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,9 @@ class _Flat(nn.Module):
         named = dict(zip([one.name for one in self.given], tensors, strict=True))
         sizes = {one.atom: named[one.name].shape[1 if one.ends else 0] for one in self.given}
         nodes = {one.atom for one in self.given if one.atom.source is None} | set(_ends_of(self.given))
+        nodes -= set(groups_of(self.given)) - set(_ends_of(self.given))
         NODES[:] = [sizes[one] for one in nodes if len(nodes) == 1 and one in sizes]
+        GROUPED[:] = groups_of(self.given)
         called, method = self.called, self.called.method
         rows = [sizes[one.atom] if one.count else named[one.name] for one in called.given]
         args, kwargs = cast("_Filled", fill((called.args, called.kwargs), iter(rows)))
@@ -361,7 +366,7 @@ def _examples(
     given: Sequence[Given], edges: int | None = None
 ) -> tuple[list[torch.Tensor], list[dict[int, Dim]]]:
     """Tensors to trace with, and their dynamic dimensions; all tensors of an atom share one."""
-    atoms = list(dict.fromkeys([*_ends_of(given), *(one.atom for one in given)]))
+    atoms = list(dict.fromkeys([*_ends_of(given), *(one.atom for one in given), *groups_of(given)]))
     sizes = {atom: _PRIMES[i % len(_PRIMES)] + 90 * (i // len(_PRIMES)) for i, atom in enumerate(atoms)}
     if edges is not None:
         sizes |= {atom: edges for atom in atoms if atom.source is not None}
@@ -374,6 +379,10 @@ def _examples(
         if one.ends:
             ends = [torch.randint(sizes[end], (rows,), generator=random) for end in _ends_of([one])]
             tensors.append(torch.stack(ends))
+        elif one.group is not None and one.group.target is not None:
+            groups = sizes[one.group.target]  # the last of them has members, so that their number is known
+            tensors.append(torch.randint(groups, (rows,), generator=random))
+            tensors[-1][-1:] = groups - 1
         elif one.dtype.is_floating_point:
             tensors.append(torch.rand(rows, *one.channels, generator=random, dtype=one.dtype))
         else:
@@ -386,6 +395,12 @@ def _ends_of(given: Sequence[Given]) -> Iterator[Atom]:
         for end in (one.atom.source, one.atom.target):
             if end is not None:
                 yield end
+
+
+def groups_of(given: Sequence[Given]) -> list[Atom]:
+    """The groups whose numbers are given."""
+    joining = (one.group for one in given)
+    return [one.target for one in joining if one is not None and one.target is not None]
 
 
 def _refuse_conditions(program: ExportedProgram, given: Sequence[Given]) -> None:

@@ -170,6 +170,8 @@ def running_hooks(module: nn.Module) -> Iterator[None]:
 
 NODES: list[object] = []
 """The number of nodes in the call that is traced; empty if there are several types of nodes."""
+GROUPED: list[object] = []
+"""The groups whose numbers the call that is traced is given, for each node."""
 
 
 @contextmanager
@@ -181,19 +183,31 @@ def counting_nodes() -> Iterator[None]:
     users = [one for one in named if getattr(one, "maybe_num_nodes", None) is counted]
 
     def count(edge_index: object, num_nodes: object = None) -> object:
-        return NODES[0] if num_nodes is None and len(NODES) == 1 else counted(edge_index, num_nodes)
+        numbers = len(NODES) == 1 and not (GROUPED and _has_size(edge_index, NODES[0]))
+        return NODES[0] if num_nodes is None and numbers else counted(edge_index, num_nodes)
 
     def groups(edge_index: object, num_nodes: object = None) -> object:
         """A softmax by groups of any number that is large enough, such as that of edges, is the same."""
         of_one_type = isinstance(num_nodes, torch.SymInt) and len(NODES) == 1
+        if GROUPED and _has_size(edge_index, NODES[0] if of_one_type else None):
+            return counted(edge_index, num_nodes)
         return NODES[0] if of_one_type else count(edge_index, num_nodes)
 
     with ExitStack() as replaced:
         replaced.callback(NODES.clear)
+        replaced.callback(GROUPED.clear)
         for user in users:
             of_softmax = user.__name__ == "torch_geometric.utils._softmax"
             replaced.enter_context(_replacing(user, "maybe_num_nodes", groups if of_softmax else count))
         yield
+
+
+def _has_size(index: object, size: object) -> bool:
+    """Whether there is a number for each row of a size. To compare the sizes would fix them."""
+    if not isinstance(index, torch.Tensor) or index.dim() != 1 or not isinstance(size, torch.SymInt):
+        return False
+    own = index.shape[0]
+    return isinstance(own, torch.SymInt) and bool(own.node.expr == size.node.expr)
 
 
 class _OfNumbers(type):

@@ -39,12 +39,13 @@ class Program:
         return [one for value in self.outputs.values() for p in value.pieces for one in (p.row, p.mask)]
 
 
-def read(exported: Exported, wanted: Sequence[str] | None = None) -> Program:
-    """Reads an exported program. wanted: the names of the results to read; by default all.
+def read(exported: Exported, wanted: Sequence[str] | None = None, *, of_all: bool = False) -> Program:
+    """Reads an exported program. wanted: the names of the results to read; by default all. of_all: whether a
+    result may be one row for all nodes.
 
     Raises `ModelError` with the line of the user's module whose operation is unknown or unsupported.
     """
-    reading = _Reading(exported)
+    reading = _Reading(exported, of_all=of_all)
     needed = reading.needed(wanted)
     outputs: dict[str, Value] = {}
     for node in exported.graph.nodes:
@@ -68,8 +69,8 @@ def read(exported: Exported, wanted: Sequence[str] | None = None) -> Program:
 class _Reading:
     """The values of the nodes that have been read."""
 
-    def __init__(self, exported: Exported) -> None:
-        self.exported = exported
+    def __init__(self, exported: Exported, *, of_all: bool) -> None:
+        self.exported, self.of_all = exported, of_all
         self.values = Values()
         self.read: dict[fx.Node, object] = {}
         self.rows = iter(exported.given)
@@ -245,8 +246,13 @@ class _Reading:
     def _check_output(self, value: Value) -> None:
         returns = f"{self.exported.module_name} returns"
         if value.row_axis is None:
+            if self.of_all:
+                return
+            reduced = any(one.op == "scatter" for one in walk([value.row]))
             raise ModelError(
                 f"{returns} no row for each node or edge: return the rows before they are joined"
+                + (", or name the node type of the one group of all nodes, as in groups={None: 'graph'}")
+                * reduced
             )
         masks = [piece.mask for piece in value.pieces if not piece.mask.is_number(1)]
         if len(masks) == len(value.pieces) == 1 and masks[0].op == "input":
@@ -281,6 +287,8 @@ class _Reading:
         if given.ends:
             ends = [make.reshape(make.end(given.atom, i), (1,)) for i in (0, 1)]
             return Value((Piece(given.atom, everything, make.concat(ends, 0)),), ((2,), (ROWS,)))
+        if given.group is not None:
+            return Value((Piece(given.atom, everything, make.group(given.group)),), ((ROWS,),))
         row = make.input(given.name, given.atom, given.channels, kind_of(given.dtype))
         return Value((Piece(given.atom, everything, row),), ((ROWS,), *((size,) for size in given.channels)))
 

@@ -202,7 +202,10 @@ def scatter(call: Call, reduce: str, base: Value, axis: int, index: Value, sourc
     arriving: dict[Piece, list[tuple[Expression, Expression, Expression]]] = {}
     for message, to in call.values.aligned([source, index]):
         if to.row.kind != "id":
-            raise ModelError("rows are scattered to groups that are not ends of edges")
+            raise ModelError(
+                "rows are scattered to groups that are not ends of edges: if an argument numbers the group "
+                "of each node, name the type of the groups, as in groups={'batch': 'graph'}"
+            )
         own, number = _locate(call, base, to.row)
         if number.atom is not None and number.atom.pairs:
             raise ModelError(

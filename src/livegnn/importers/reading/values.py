@@ -155,8 +155,9 @@ class Values:
         if symbolic(size).free_symbols & self.largest:
             return ModelError(
                 "rows are pooled to a row for each number in a column, as for graphs by their batch, and how "
-                "many there are depends on data: return the rows before they are pooled, as from a method of "
-                "their own (method=...)"
+                "many there are depends on data: name the type of the groups, as in groups={'batch': "
+                "'graph'}, or return the rows before they are pooled, as from a method of their own "
+                "(method=...)"
             )
         return ModelError(f"the number of rows of a tensor must be a number of nodes or edges, got {size}")
 

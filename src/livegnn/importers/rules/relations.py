@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import torch
 
-from livegnn.importers.arguments.arguments import RELATION, RELATION_OF_PAIRS
+from livegnn.importers.arguments.names import RELATION, RELATION_OF_PAIRS
 from livegnn.importers.expressions.expressions import Atom, Expression, Expressions, edge_type_of, walk
 from livegnn.importers.program.export import Given
 
