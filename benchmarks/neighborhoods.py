@@ -208,6 +208,32 @@ class EmbeddingReuse(Neighborhoods):
         return self.run(1, nodes, self._hidden, [])
 
 
+class GroupReuse:
+    """What LiveGNN's groups are measured against: all rows of nodes are kept, and the mean of a group is
+    computed again from all its members when a row of one of them changed."""
+
+    name = "PyG, affected groups of affected nodes"
+
+    def __init__(self, nodes: EmbeddingReuse, groups: Int64) -> None:
+        self._nodes = nodes
+        self._rows = nodes.predict(np.arange(nodes.num_nodes)).clone()
+        self._groups = groups
+        self._members = Adjacency(int(groups.max()) + 1, groups, np.arange(len(groups)))
+
+    def apply(self, batch: Batch) -> tuple[Int64, Tensor]:
+        """(affected groups, their means)."""
+        changed, rows, _ = self._nodes.apply(batch)
+        self._rows[torch.from_numpy(changed)] = rows
+        affected = np.unique(self._groups[changed])
+        return affected, self.predict(affected)
+
+    @torch.inference_mode()
+    def predict(self, groups: Int64) -> Tensor:
+        lengths, members = self._members.neighbors(groups)
+        places = torch.from_numpy(np.repeat(np.arange(len(groups)), lengths))
+        return pyg.global_mean_pool(self._rows[torch.from_numpy(members)], places, len(groups))
+
+
 def total(access: list[Access]) -> Access:
     return Access(sum(a.edges for a in access), sum(a.nodes for a in access))
 

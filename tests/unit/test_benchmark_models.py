@@ -10,10 +10,20 @@ import torch
 
 from gate import EXPLORING
 from graphs import make, make_stream
-from models import CONSTRAINED, KINDS, edges_only, events_of, make_engine
+from models import (
+    CONSTRAINED,
+    KINDS,
+    draw_groups,
+    edges_only,
+    events_of,
+    make_engine,
+    make_grouped_engine,
+    typed,
+)
 from neighborhoods import (
     EmbeddingReuse,
     FullNeighborhood,
+    GroupReuse,
     TwoLayers,
     edge_features,
     incremental_nodes,
@@ -66,3 +76,19 @@ def test_both_peers_and_the_engine_equal_pyg(kind, symmetric):
         # Reusing more never reads more.
         assert engine.last_work.edges <= alone.last_work.edges <= total(read).edges
         assert incremental_nodes(full, batch, kind in CONSTRAINED) <= total(read).nodes
+
+
+def test_the_means_of_groups_equal_those_of_affected_groups():
+    graph = make("tiny")
+    stream = make_stream(graph, 90)
+    torch.manual_seed(1)
+    module = TwoLayers("GraphSAGE", graph.num_features, 16, graph.num_classes).eval()
+    groups = draw_groups(graph.num_nodes)
+    reuse = EmbeddingReuse(copy.deepcopy(module), graph.x, stream.start_src, stream.start_dst, False)
+    peer, engine = GroupReuse(reuse, groups), make_grouped_engine(module, stream, groups, 1)
+    for batch in map(edges_only, stream.batches(15, 6)):
+        affected, rows = peer.apply(batch)
+        changed = engine.apply(typed(batch)).changed
+        assert set(changed.tolist()) <= set(affected.tolist())
+        torch.testing.assert_close(torch.from_numpy(engine.predict(affected)), rows, rtol=1e-4, atol=1e-5)
+    assert len(affected)
