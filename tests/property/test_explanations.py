@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from gate import draws, share
 from livegnn import Events, Graph, UnknownNodeError
 from livegnn.graph import EdgeSchema, Schema, Snapshot
-from livegnn.inference.explanation import Explanation, explain
+from livegnn.inference.explanation import Explanation
 from livegnn.inference.history import History
+from livegnn.inference.node_explanation import explain
 from livegnn.model import Degree, EdgeInput, Input, Model, Propagate, Step
 from livegnn.oracle import reference
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE

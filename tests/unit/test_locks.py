@@ -171,6 +171,16 @@ ENGINE: dict[str, Call] = {
     "explain": lambda world: attempt(
         lambda: world.engine.explain(world.ids([CENTER])[0].item(), since=world.engine.seq)
     ),
+    "explain_edge": lambda world: attempt(
+        lambda: world.engine.explain_edge(
+            world.ids([1])[0].item(), world.ids([0])[0].item(), since=world.engine.seq, output="score"
+        )
+    ),
+    "explain_score": lambda world: attempt(
+        lambda: world.engine.explain_score(
+            world.ids([1])[0].item(), world.ids([0])[0].item(), since=world.engine.seq, output="alike"
+        )
+    ),
     "find_loss": lambda world: world.engine.find_loss(),
     "guard": lambda world: world.engine.guard(True),
     "last_work": lambda world: ignore(world.engine.last_work),

@@ -7,7 +7,14 @@ from livegnn.http.keys import Scope
 from livegnn.http.problems import is_page
 
 HEALTH: Final = ("/healthz", "/livez", "/readyz", "/v1/health", "/v2/health/live", "/v2/health/ready")
-_READING_POSTS: Final = ("/v1/predictions", "/v1/what-if", "/v1/samples", "/v1/edge-scores", "/v1/candidates")
+_READING_POSTS: Final = (
+    "/v1/predictions",
+    "/v1/what-if",
+    "/v1/samples",
+    "/v1/edge-scores",
+    "/v1/edge-scores/explain",
+    "/v1/candidates",
+)
 _WRITING: Final = ("POST", "/v1/events")
 
 

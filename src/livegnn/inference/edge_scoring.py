@@ -154,19 +154,25 @@ class EdgePredictor(RowPredictor):
     def _predict_edges(
         self, src: "ArrayLike", dst: "ArrayLike", settings: EdgeSettings, *, at_once: bool
     ) -> "tuple[EdgeOutput, Pairs, _Found]":
-        chosen, key = find_edge_output(self.core.edge_outputs, settings), settings.get("key")
-        if (edges := self.core.graph.schema.edge_types.get(chosen.scores.edge_type)) is None:
-            raise UnknownTypeError(
-                f"the graph has no {format_edge_type(chosen.scores.edge_type)} edges: score(src, dst) scores "
-                "pairs of nodes"
-            )
-        if key is not None and edges.duplicates != "keep":
-            raise InputError("key is for edge types that keep parallel edges, got one that does not: omit it")
+        chosen, key = self._find_output_of_edges(settings), settings.get("key")
         pairs = Pairs(*check_ends(src, dst))
         keys = None if key is None else to_key(key, len(pairs.sources))
         given = self.core.graph.node_ids.given
         ends = given(pairs.sources), given(pairs.targets)
         return chosen, pairs, self.core.native.predict_edges(chosen.position, *ends, keys, at_once)
+
+    def _find_output_of_edges(self, settings: EdgeSettings) -> EdgeOutput:
+        """The edge output that a caller has named, for edges of the graph. Raises `InputError` and
+        `UnknownTypeError`."""
+        chosen = find_edge_output(self.core.edge_outputs, settings)
+        if (edges := self.core.graph.schema.edge_types.get(chosen.scores.edge_type)) is None:
+            raise UnknownTypeError(
+                f"the graph has no {format_edge_type(chosen.scores.edge_type)} edges: score(src, dst) scores "
+                "pairs of nodes"
+            )
+        if settings.get("key") is not None and edges.duplicates != "keep":
+            raise InputError("key is for edge types that keep parallel edges, got one that does not: omit it")
+        return chosen
 
     def _score_all(self, chosen: EdgeOutput, snapshot: Snapshot) -> "Float32[FloatArray, 'edges channels']":
         """The rows of an edge output for all edges, in the order of the snapshot. The caller holds

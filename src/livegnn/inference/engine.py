@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack, cast
 import numpy as np
 
 import livegnn._core as _core
-from livegnn.arguments import check_bool, check_function, check_int, check_not_negative, listed_ids
+from livegnn.arguments import check_bool, check_function, check_int, listed_ids
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.events import Events
 from livegnn.graph import Graph, GraphDelta, Transaction
@@ -18,6 +18,7 @@ from livegnn.graph.writer import Measurement
 from livegnn.inference.candidates import CandidateFinder
 from livegnn.inference.cost import RECENT, Costing, RecentBatch
 from livegnn.inference.engine_state import restore, save, take
+from livegnn.inference.explaining import Explaining
 from livegnn.inference.followed_edges import FollowedEdges
 from livegnn.inference.history import History
 from livegnn.inference.native_engine import NativeEngine, check_pair, missing_engine, narrowed, refuse_lost
@@ -34,15 +35,13 @@ if TYPE_CHECKING:
     from jaxtyping import Float32
     from numpy.typing import ArrayLike
 
-    from livegnn.inference.explanation import Explanation
-
 _logger = logging.getLogger(__name__)
 _Read = TypeVar("_Read")
 
 _SAMPLE = "sample, a number of nodes,"
 
 
-class Engine(Costing, CandidateFinder):
+class Engine(Costing, Explaining, CandidateFinder):
     """Keeps the embeddings of `model` on `graph` exact while batches of events are applied to the graph.
 
     options: an `EngineOptions`; its fields may also be given one by one, as keywords.
@@ -381,34 +380,6 @@ class Engine(Costing, CandidateFinder):
     def what_if(self, events: Events) -> WhatIf:
         """Returns the predictions after `events`, without applying them. Raises the errors of `apply`."""
         return WhatIf(self.core, events, self)
-
-    def explain(self, id: int | str, *, since: int, timeout: float | None = None) -> "Explanation":
-        """The events and the neighbours that moved the prediction of a node between sequence number `since`
-        and now, each with its share of the movement; see `docs/explain.md`.
-
-        An event's share is the movement of the prediction when the event is applied, in the order of the log.
-        A neighbour's share is the movement when the message of this neighbour in the last propagation
-        changes from its old value to its new one; neighbours change one after the other, by edge type and id,
-        the node's own row last. Both lists therefore add up to the whole movement for every model; for a
-        model that is not linear, shares depend on the order. Everything is computed from scratch in float64,
-        on the part of the graph that the prediction reads, once for each event in it. Batches wait only while
-        that part is read. timeout: seconds, checked between two events; by default there is no limit.
-
-        Raises `UnknownNodeError`, `TimeoutExpired`, and `InputError` if `since` is in the future or older
-        than the engine's `history`. An old batch is dropped from the history as a whole; after a restart the
-        history is empty.
-        """
-        from livegnn.inference.explanation import explain
-
-        since = check_int(since, "since, a sequence number,", 0)
-        if self._history is None:
-            raise InputError(
-                "to explain, an engine must remember some events, got history = 0: set history, of the "
-                "engine, to their number"
-            )
-        if timeout is not None:
-            timeout = check_not_negative(timeout, "timeout, in seconds,")
-        return explain(self.graph, self._history, self.model, id, since, timeout)
 
     def verify(self, sample: int | None = None, *, seed: int = 0, output: str | None = None) -> Verification:
         """Compares predictions with the oracle, which computes the whole model on the whole graph from

@@ -38,6 +38,19 @@ class Way(NamedTuple):
         return self.edge_type[2 if self.reverse else 0]
 
 
+class Turns(NamedTuple):
+    """The neighbours of a node in the order in which they become new; the last is the node itself, without a
+    way.
+
+    rows: of the output, float64 [neighbors + 1, outputs]: with nothing new, and after each of them. moved:
+    whether the node's row depends on the news of each.
+    """
+
+    neighbors: list[tuple[Way | None, int]]
+    rows: "Float64[DoubleArray, 'turns channels']"
+    moved: list[bool]
+
+
 @dataclass(frozen=True, eq=False)
 class _Side:
     """The edges that carry messages to the node one way in one frame, ordered by neighbour.
@@ -76,18 +89,34 @@ def share_among_neighbors(
     before, now: frames of one receptive field. place: the node's place. ranks: the ranks of all places, by
     node type. The shares add up to `movement`; shares of 0 are left out.
     """
-    layer = _LastLayer(model, before, now, place)
-    turns = layer.take_turns(ranks)
-    shares: list[tuple[Way | None, int, DoubleArray]] = []
-    rows, told = layer.compute(len(turns))
-    for turn, (way, neighbor) in enumerate(turns):
-        # Compare the results of propagations, not predictions: a product may round a row by its position.
-        if not np.array_equal(told[turn], told[turn + 1]):
-            shares.append((way, neighbor, rows[turn + 1] - rows[turn]))
-    if layer.own_differs or not np.array_equal(told[-2], told[-1]):
+    turns = take_turns(model, before, now, place, ranks)
+    shares: list[tuple[Way | None, int, DoubleArray]] = [
+        (way, neighbor, turns.rows[turn + 1] - turns.rows[turn])
+        for turn, (way, neighbor) in enumerate(turns.neighbors)
+        if turns.moved[turn] and way is not None
+    ]
+    if turns.moved[-1]:
         rest = movement - sum((share for *_, share in shares), np.zeros_like(movement))
         shares.append((None, place, rest))
     return shares
+
+
+def take_turns(
+    model: Model,
+    before: Frame,
+    now: Frame,
+    place: int,
+    ranks: "Mapping[NodeType, Int64[IntArray, '_']]",
+) -> Turns:
+    """The rows of the node as its neighbours become new, one after the other. The arguments are those of
+    `share_among_neighbors`."""
+    layer = _LastLayer(model, before, now, place)
+    neighbors = layer.take_turns(ranks)
+    rows, told = layer.compute(len(neighbors))
+    # Compare the results of propagations, not predictions: a product may round a row by its position.
+    moved = [not np.array_equal(told[turn], told[turn + 1]) for turn in range(len(told) - 1)]
+    moved[-1] |= layer.own_differs
+    return Turns([*neighbors, (None, place)], rows, moved)
 
 
 class _LastLayer:

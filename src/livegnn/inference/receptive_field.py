@@ -1,6 +1,7 @@
-"""The part of a graph that one prediction reads, from its state some events ago until now, event by event."""
+"""The part of a graph that a prediction, or the score of an edge, reads, from its state some events ago until
+now, event by event."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -9,14 +10,14 @@ import numpy as np
 from livegnn.events import Chunk, Events
 from livegnn.graph import Graph, Schema
 from livegnn.inference.history import OldEdges, OldNodes, PastBatch, concatenate, edges_of
-from livegnn.network import Degree, Model, Propagate, Step
+from livegnn.inference.reads import NOBODY, ReadEdge, Reads, Start, union
+from livegnn.network import Model
 from livegnn.types import NO_INDEX, DoubleArray, EdgeType, FloatArray, IntArray, NodeType
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from jaxtyping import Float32, Int64
 
-_NOBODY: IntArray = np.empty(0, dtype=np.int64)
 _FIRST_TIME = np.finfo(np.float64).min
 
 
@@ -26,14 +27,14 @@ class Frame:
 
     Every frame of a receptive field has the same rows: a node that is not in the graph has a row of zeros and
     no edges. Edges are sorted by target, source and key. Unrelated changes therefore cannot change a bit of
-    the prediction. there: whether the predicted node is in the graph.
+    the prediction. there: for each start of the field, whether the node is in the graph.
     """
 
     x: "Mapping[NodeType, Float32[FloatArray, '_ _']]"
     edge_index: "Mapping[EdgeType, Int64[IntArray, '2 _']]"
     weight: "Mapping[EdgeType, Float32[FloatArray, '_']]"
     edge_attr: "Mapping[EdgeType, Float32[FloatArray, '_ _']]"
-    there: bool
+    there: tuple[bool, ...]
 
     def equals(self, other: "Frame") -> bool:
         pairs = (
@@ -52,109 +53,39 @@ class Frame:
         )
 
 
-class Reads:
-    """The features and the edges that a prediction reads, found by walking the model's steps backwards from
-    the output.
-
-    features: the nodes whose features are read, ascending numbers by type. targets: the nodes whose in-edges
-    are read, by edge type. sources: the nodes whose out-edges are read. nodes: all of these, and both ends of
-    all edges that are read. If a message depends on its sender's degree, the sender's edges are read too.
-    others_of: returns the nodes with an edge of a type into any of the given nodes, or, in reverse, from any
-    of them, at any moment from the first batch until now.
-    """
-
-    def __init__(
-        self, model: Model, number: int, others_of: Callable[[EdgeType, IntArray, bool], IntArray]
-    ) -> None:
-        self.features: dict[NodeType, IntArray] = {}
-        self.targets: dict[EdgeType, IntArray] = {}
-        self.sources: dict[EdgeType, IntArray] = {}
-        self.nodes: dict[NodeType, IntArray] = {}
-        self._model = model
-        self._others_of = others_of
-        # The rows of a value that are read. For rows of edges: `_rows` has targets of edges whose rows are
-        # read, `_leaving` has sources of such edges.
-        self._rows: dict[str, IntArray] = {}
-        self._leaving: dict[str, IntArray] = {}
-        _add(self.nodes, model.node_type(model.output), np.array([number]))
-        _add(self._rows, model.output, np.array([number]))
-        for step in reversed(model.steps):
-            self._read(step)
-        for name, given in model.inputs.items():
-            _add(self.features, given.node_type, self._rows.get(name, _NOBODY))
-            _add(self.nodes, given.node_type, self._rows.get(name, _NOBODY))
-
-    def _read(self, step: Step) -> None:
-        for reverse, rows_of in ((False, self._rows), (True, self._leaving)):
-            rows = rows_of.get(step.output)
-            if rows is None:
-                continue
-            if step.op == "propagate":
-                self._read_messages(Propagate.from_step(step), step.inputs, rows)
-            elif step.op == "degree":
-                given = Degree.from_step(step)
-                self._read_edges(given.edge_type, rows, given.reverse)
-            elif step.op in ("source", "target"):
-                others = (step.op == "source") != reverse
-                ends = self._read_edges(step.edge_type(), rows, reverse) if others else rows
-                _add(self._rows, step.inputs[0], ends)
-            else:
-                for name in step.inputs:
-                    _add(rows_of, name, rows)
-
-    def _read_messages(self, operators: Propagate, inputs: Sequence[str], rows: IntArray) -> None:
-        each = 2 if operators.coefficients else 1
-        on_edges = self._leaving if operators.reverse else self._rows
-        for i, edge_type in enumerate(operators.edge_types):
-            senders = self._read_edges(edge_type, rows, operators.reverse)
-            if "source_rsqrt" in operators.message_local:
-                self._read_edges(edge_type, senders, operators.reverse)
-            value, *coefficients = inputs[each * i : each * (i + 1)]
-            if self._model.edge_type(value) is None:
-                _add(self._rows, value, senders)
-            else:
-                _add(on_edges, value, rows)
-            if operators.self_loops is not None:
-                _add(self._rows, value, rows)
-            for name in coefficients:
-                _add(on_edges, name, rows)
-        for name in inputs[each * len(operators.edge_types) :]:
-            _add(self._rows, name, rows)
-
-    def _read_edges(self, edge_type: EdgeType, rows: IntArray, reverse: bool) -> IntArray:
-        others = self._others_of(edge_type, rows, reverse)
-        _add(self.sources if reverse else self.targets, edge_type, rows)
-        _add(self.nodes, edge_type[2 if reverse else 0], others)
-        _add(self.nodes, edge_type[0 if reverse else 2], rows)
-        return others
-
-
 class ReceptiveField:
-    """The part of the graph that the prediction of one node reads, from before the first of some batches
-    until now.
+    """The part of the graph that the rows of some nodes read, and an edge of the graph, from before the first
+    of some batches until now.
 
     The caller must hold `Graph.writer` while it makes one, which copies all that it needs; later changes of
     the graph do not affect it. After releasing the lock, call `go_back` once to build the old graph from the
     copy. A node is identified by its place 0, 1, 2, ... in `nodes`, which has ascending numbers by type.
-    `place` is the place of the predicted node.
+    `places` are the places of the starts.
     """
 
-    def __init__(self, graph: Graph, model: Model, number: int, batches: Sequence[PastBatch]) -> None:
-        self._graph = graph
-        self._batches = batches
-        self._ends = {edge_type: _past_ends(graph, batches, edge_type) for edge_type in model.edge_types}
-        reads = Reads(model, number, self._others_of)
+    def __init__(
+        self,
+        graph: Graph,
+        model: Model,
+        starts: Sequence[Start],
+        batches: Sequence[PastBatch],
+        edge: ReadEdge | None = None,
+    ) -> None:
         schema = graph.schema
-        self.nodes = {name: reads.nodes.get(name, _NOBODY) for name in schema.node_types}
-        self.node_type = model.node_type(model.output)
-        self.place = int(np.searchsorted(self.nodes[self.node_type], number))
+        self._graph, self._batches, self._edge = graph, batches, edge
+        edge_types = dict.fromkeys((*model.edge_types, *([] if edge is None else [edge.edge_type])))
+        self._ends = {edge_type: _past_ends(graph, batches, edge_type) for edge_type in edge_types}
+        self._edge_in_reverse = edge is not None and not schema.edge_types[edge.edge_type].in_neighbors
+        reads = Reads(model, starts, self._others_of, edge, reverse=self._edge_in_reverse)
+        self.nodes = {name: reads.nodes.get(name, NOBODY) for name in schema.node_types}
+        self._starts = [(name, self._place_of(name, number)) for name, number, _ in starts]
         self._featured = {
-            name: np.isin(nodes, reads.features.get(name, _NOBODY)) for name, nodes in self.nodes.items()
+            name: np.isin(nodes, reads.features.get(name, NOBODY)) for name, nodes in self.nodes.items()
         }
         self._targets, self._sources = (
             {
-                edge_type: np.isin(self.nodes[edge_type[end]], read.get(edge_type, _NOBODY))
-                for edge_type in model.edge_types
+                edge_type: np.isin(self.nodes[edge_type[end]], read.get(edge_type, NOBODY))
+                for edge_type in edge_types
             }
             for end, read in ((2, reads.targets), (0, reads.sources))
         )
@@ -169,6 +100,22 @@ class ReceptiveField:
         self._maybe_new: dict[NodeType, npt.NDArray[np.bool_]] = {}  # by place; of types in auto_add
         self._nodes_now = {name: self._read_nodes(name) for name in schema.node_types}
         self._edges_now = {edge_type: self._read_edges(edge_type) for edge_type in self._ends}
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The place of each start."""
+        return tuple(place for _, place in self._starts)
+
+    def ranks(self) -> "dict[NodeType, Int64[IntArray, '_']]":
+        """The ranks of the ids of all places, by node type."""
+        ranks = {}
+        for name, nodes in self.nodes.items():
+            ranks[name] = np.empty(len(nodes), dtype=np.int64)
+            ranks[name][np.argsort(self._graph.to_user_ids(nodes), kind="stable")] = np.arange(len(nodes))
+        return ranks
+
+    def _place_of(self, name: NodeType, number: int) -> int:
+        return int(np.searchsorted(self.nodes[name], number))
 
     def go_back(self) -> None:
         """Takes the receptive field back to the state before the first of the batches."""
@@ -198,8 +145,29 @@ class ReceptiveField:
             edge_index[edge_type] = np.stack([source[order], target[order]]).astype(np.int64)
             weight[edge_type] = snapshot.weight[edge_type][order]
             edge_attr[edge_type] = snapshot.edge_attr[edge_type][order]
-        there = bool(np.isin(self.place, snapshot.ids[self.node_type]))
+        there = tuple(bool(np.isin(place, snapshot.ids[name])) for name, place in self._starts)
         return Frame(x, edge_index, weight, edge_attr, there)
+
+    def read_edge(self) -> "tuple[Float32[FloatArray, '1'], Float32[FloatArray, '1 channels']] | None":
+        """The weight, [1], and the features, [1, channels], of the edge at the moment that `replay` has
+        reached; None if it is not in the graph."""
+        assert self._edge is not None
+        edge_type, source, target, key = self._edge
+        here, there = (self._place_of(edge_type[0], source), self._place_of(edge_type[2], target))
+        direction, name = "out", edge_type[0]
+        if not self._edge_in_reverse:
+            here, there, direction, name = there, here, "in", edge_type[2]
+        if not self._graph_then.contains(here, name)[0]:
+            return None
+        found = self._graph_then.neighbors(here, edge_type=edge_type, direction=direction)
+        is_it = found.ids == there
+        if found.key is not None:
+            is_it &= found.key == key
+        if not is_it.any():
+            return None
+        weight = np.ones(1, np.float32) if found.weight is None else found.weight[is_it]
+        attr = np.zeros((1, 0), np.float32) if found.edge_attr is None else found.edge_attr[is_it]
+        return weight, attr
 
     def replay(self) -> Iterator[tuple[int, Chunk]]:
         """Applies the events that touch the field, one by one; yields each event's sequence number and the
@@ -249,8 +217,8 @@ class ReceptiveField:
         here = self._there_now(edge_type[0 if reverse else 2], rows)
         now = edges_of(self._graph, edge_type, here, reverse=reverse)
         if reverse:
-            return _union(now.target, target[np.isin(source, rows)])
-        return _union(now.source, source[np.isin(target, rows)])
+            return union(now.target, target[np.isin(source, rows)])
+        return union(now.source, source[np.isin(target, rows)])
 
     def _there_now(self, name: NodeType, numbers: IntArray) -> IntArray:
         indices = self._graph.native.indices_of(self._graph.node_type_index(name), numbers)
@@ -345,7 +313,7 @@ class ReceptiveField:
         if dst is not None:
             edge_type = cast("EdgeType", chunk.type)
             if edge_type not in self._targets:
-                return _NOBODY, events
+                return NOBODY, events
             source, target, inside = self._places(edge_type, ids, dst)
             rows = np.flatnonzero(inside)
             source, target = source[rows], target[rows]
@@ -379,7 +347,7 @@ class ReceptiveField:
 def _past_ends(graph: Graph, batches: Sequence[PastBatch], edge_type: EdgeType) -> tuple[IntArray, IntArray]:
     """Sources and targets of all edges that some batches added or touched; an undirected edge counts in both
     directions."""
-    sources, targets = [_NOBODY], [_NOBODY]
+    sources, targets = [NOBODY], [NOBODY]
     for batch in batches:
         if edge_type in batch.edges:
             old = batch.edges[edge_type]
@@ -403,20 +371,7 @@ def _find_removed(batches: Sequence[PastBatch], name: NodeType, nodes: IntArray)
         for chunk in batch.chunks
         if chunk.kind == "remove_nodes" and chunk.type == name
     ]
-    return np.isin(nodes, np.concatenate([_NOBODY, *removed]))
-
-
-def _add(to: dict[str, IntArray] | dict[EdgeType, IntArray], key: str | EdgeType, numbers: IntArray) -> None:
-    sets = cast("dict[str | EdgeType, IntArray]", to)
-    sets[key] = _union(sets.get(key, _NOBODY), numbers)
-
-
-def _union(a: IntArray, b: IntArray) -> IntArray:
-    """The union, ascending. A stable sort merges two sorted runs; NumPy's own union hashes instead."""
-    merged = np.sort(np.concatenate([a, b]), kind="stable")
-    differs = np.full(len(merged), True)
-    differs[1:] = merged[1:] != merged[:-1]
-    return cast("IntArray", merged[differs])
+    return np.isin(nodes, np.concatenate([NOBODY, *removed]))
 
 
 def _find(nodes: IntArray, numbers: IntArray) -> "tuple[IntArray, npt.NDArray[np.bool_]]":

@@ -1,6 +1,6 @@
 """The route that scores edges: those of the graph, pairs of nodes, and edges as if events had added them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Final, TypeAlias, TypeVar
 
 from fastapi import APIRouter, Request
@@ -105,6 +105,19 @@ class EdgeScoreAnswer(BaseModel):
     stale: bool | None = None
 
 
+def refuse_stray(existing: bool, given: Mapping[str, object]) -> None:
+    """Raises InputError for a field that edges of the graph, or pairs of nodes, do not have.
+
+    existing: whether these are edges of the graph. given: the fields, None for those that are left out.
+    """
+    for name in ("edge_attr", "edge_weight", "events") if existing else ("key",):
+        if given.get(name) is not None:
+            kind = "existing edges have their own columns" if existing else "pairs have no keys"
+            raise InputError(
+                f"{kind}, got {name}: leave it out, or set existing to {str(not existing).lower()}"
+            )
+
+
 class _Asked:
     """A checked request. Raises InputError, and TooLargeError."""
 
@@ -118,14 +131,8 @@ class _Asked:
         if asked.edge_type is not None:
             edge_type = to_edge_type(asked.edge_type)  # type: ignore[arg-type]
         self.events = None if asked.events is None else Events.from_records(asked.events)  # type: ignore[arg-type]
-        given = {"key": asked.key, "edge_attr": asked.edge_attr, "edge_weight": asked.edge_weight}
-        stray = ("edge_attr", "edge_weight", "events") if asked.existing else ("key",)
-        for name in stray:
-            if (self.events if name == "events" else given.get(name)) is not None:
-                kind = "existing edges have their own columns" if asked.existing else "pairs have no keys"
-                raise InputError(
-                    f"{kind}, got {name}: leave it out, or set existing to {str(not asked.existing).lower()}"
-                )
+        columns = {"key": asked.key, "edge_attr": asked.edge_attr, "edge_weight": asked.edge_weight}
+        refuse_stray(asked.existing, {**columns, "events": self.events})
         chosen = OutputSettings(output=asked.output, edge_type=edge_type)
         self._edges = EdgeSettings(key=asked.key, **chosen)
         self._pairs = PairSettings(edge_attr=asked.edge_attr, edge_weight=asked.edge_weight, **chosen)

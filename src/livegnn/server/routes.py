@@ -1,6 +1,5 @@
 """The routes: what each takes, what it answers. Every answer carries the sequence number that it reflects."""
 
-import asyncio
 from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
@@ -9,7 +8,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
-from livegnn.errors import InputError, TimeoutExpired, shortened
+from livegnn.errors import InputError, shortened
 from livegnn.events import Events
 from livegnn.events.chunk import to_edge_type
 from livegnn.graph import Neighbors
@@ -17,7 +16,6 @@ from livegnn.graph.division import refuse_divided
 from livegnn.http.keys import KeyFile
 from livegnn.http.metrics import CONTENT_TYPE, Metrics
 from livegnn.http.request_counts import RequestCounts
-from livegnn.inference.explanation import Explanation
 from livegnn.runtime import Runtime, SinkStand, Source
 from livegnn.server.append_requests import AppendRequests
 from livegnn.server.bodies import Limits, listed, media_type_of, off_loop, parse, read_body, to_json
@@ -26,6 +24,7 @@ from livegnn.server.candidate_routes import add_candidate_routes
 from livegnn.server.chosen_changes import ChosenChanges
 from livegnn.server.edge_score_routes import add_edge_score_routes
 from livegnn.server.event_routes import add_event_routes
+from livegnn.server.explain_routes import add_explain_routes
 from livegnn.server.feed import Feed
 from livegnn.server.metrics import collect
 from livegnn.server.model_routes import add_model_routes
@@ -34,7 +33,6 @@ from livegnn.server.query import (
     LastEvent,
     MinSeq,
     NumberAsWritten,
-    Since,
     Timeout,
     answer_head,
     parse_id,
@@ -65,7 +63,6 @@ _FEW = 256  # ids that are answered in the event loop, some milliseconds at most
 _FEWER = "ask for fewer ids at once, or raise largest_json_bytes of the server"
 _FEWER_CHANGED = "ask with changed set to false, or raise largest_answer_numbers of the server"
 _FEWER_NEIGHBORS = "raise largest_answer_numbers of the server, or read them in Python, with graph.neighbors"
-_EXPLAINED_AT_ONCE = 2  # so that threads are left for fast answers
 
 
 class WhatIfRequest(BaseModel):
@@ -100,38 +97,6 @@ class NeighborsAnswer(BaseModel):
     key: list[int] | None
 
 
-class EventShareAnswer(BaseModel):
-    """The part of a prediction's change due to one event; `ids` is the node, or the ends of the edge."""
-
-    seq: int
-    event: str
-    type: str | list[str]
-    ids: list[NodeId]
-    share: list[float]
-
-
-class NeighborShareAnswer(BaseModel):
-    """The part of a prediction's change that is due to one neighbour; `edge_type` is null for the node
-    itself."""
-
-    edge_type: list[str] | None
-    id: NodeId
-    share: list[float]
-    reverse: bool
-
-
-class ExplainAnswer(BaseModel):
-    """The movement of a prediction from `since` to `seq`; `before` is null if the node was not there."""
-
-    seq: int
-    id: NodeId
-    since: int
-    before: list[float] | None
-    after: list[float]
-    events: list[EventShareAnswer]
-    neighbors: list[NeighborShareAnswer]
-
-
 _FOLLOWED = "ids with commas between them, or several times: only changes of these nodes"
 _THRESHOLD = "only predictions of which a column has moved by more than this since you received them"
 
@@ -155,12 +120,12 @@ def create_routes(
     clients, for health."""
     router = APIRouter(route_class=CheckedRoute)
     graph, metrics = runtime.graph, Metrics(partial(collect, runtime, feed), counts)
-    explaining = asyncio.Semaphore(_EXPLAINED_AT_ONCE)
     add_event_routes(router, runtime, appends, limits)
     add_model_routes(router, runtime, limits, keys)
     add_sample_routes(router, runtime, feed, limits)
     add_edge_score_routes(router, runtime, feed, limits)
     add_candidate_routes(router, runtime, feed, limits)
+    add_explain_routes(router, runtime, feed, limits)
     add_schema_routes(router, runtime, limits)
     add_bulk_routes(router, runtime, feed)
 
@@ -277,26 +242,6 @@ def create_routes(
 
         return await run_in_threadpool(answer)
 
-    @router.get("/v1/nodes/{id:node_id}/explain", responses={200: {"model": ExplainAnswer}})
-    @router.get("/v1/explain", responses={200: {"model": ExplainAnswer}})
-    async def explain_prediction(id: str, since: Since, timeout: Timeout = 10.0) -> Response:
-        """Through which events, and which neighbours, a node's prediction moved, each with its share."""
-        node = parse_id(graph.schema.text_ids, id)
-        try:
-            async with asyncio.timeout(timeout):
-                await explaining.acquire()
-        except TimeoutError:
-            raise TimeoutExpired(
-                f"{_EXPLAINED_AT_ONCE} predictions are explained at a time, and none was finished in "
-                f"{timeout} seconds: try again, or give it a longer timeout"
-            ) from None
-        try:
-            return await run_in_threadpool(
-                lambda: _describe_explanation(runtime.engine.explain(node, since=since, timeout=timeout))
-            )
-        finally:
-            explaining.release()
-
     @router.get("/livez")
     def report_live() -> Response:
         """200 while the process answers."""
@@ -391,23 +336,3 @@ def _stand_of(sink: SinkStand) -> dict[str, object]:
     if (reason := sink.waits) is not None:
         stand |= {"status": "waits", "reason": shortened(reason)}
     return stand
-
-
-def _describe_explanation(explanation: Explanation) -> Response:
-    return to_json(
-        {
-            "seq": explanation.seq,
-            "id": explanation.id,
-            "since": explanation.since,
-            "before": explanation.before,
-            "after": explanation.after,
-            "events": [
-                {"seq": one.seq, "event": one.kind, "type": one.type, "ids": one.ids, "share": one.share}
-                for one in explanation.events
-            ],
-            "neighbors": [
-                {"edge_type": one.edge_type, "id": one.id, "share": one.share, "reverse": one.reverse}
-                for one in explanation.neighbors
-            ],
-        }
-    )
