@@ -89,7 +89,7 @@ class _Adding:
         widths: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """Adds the rows of a value that the steps write. widths: of values that the model does not have."""
-        read = {name for step in steps for name in step.inputs}
+        read = {value, *(name for step in steps for name in step.inputs)}
         sides: dict[str, tuple[int, int]] = {}
         for side, ends in ((SIDES["source"], scores.sources), (SIDES["target"], scores.targets)):
             for name, output in ends.items():
