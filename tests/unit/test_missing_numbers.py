@@ -7,7 +7,18 @@ import math
 import numpy as np
 import pytest
 
-from livegnn import EdgeRows, InputError, NodeRows, TableMapping
+from livegnn import (
+    MISSING,
+    EdgeRows,
+    EdgeSchema,
+    Engine,
+    Events,
+    Graph,
+    InputError,
+    NodeRows,
+    Schema,
+    TableMapping,
+)
 from livegnn.deployment import Deployment
 from livegnn.deployment.missing_numbers import refuse_unreplaced
 from livegnn.model import Model, Step
@@ -25,7 +36,7 @@ from livegnn.model.transforms import (
     Transforms,
 )
 from livegnn.network.raw_inputs import needs_every_number
-from raw_columns import identity, sage
+from raw_columns import assert_near, identity, sage
 
 
 @pytest.mark.parametrize(
@@ -100,3 +111,26 @@ def test_a_deployment_refuses_a_model_that_needs_a_number_that_is_kept(tmp_path)
         Deployment.parse(content, tmp_path).factories()
     sage(1).with_transforms(Transforms(("age",), (Fill((40,)),))).save(tmp_path / "m")
     assert set(Deployment.parse(content, tmp_path).factories()) == {"engine"}
+
+
+def test_nodes_that_edges_add_have_the_learnt_row() -> None:
+    """As a parameter of a module that stands for nodes without features."""
+    learnt, log_of = (
+        (0.3, -1.25),
+        Branches((((0,), (Fill((math.expm1(0.3),)), Log())), ((1,), (Fill((-1.25,)),)))),
+    )
+    model = sage(2).with_transforms(Transforms(("a", "b"), (log_of,)))
+    edges = {("node", "to", "node"): EdgeSchema()}
+    graph = Graph(Schema({"node": 2}, edges, auto_add={"node": (MISSING, MISSING)}))
+    engine = Engine(graph, model, threads=1)
+    engine.apply(Events().add_nodes([0, 1], [[math.e - 1, 2], [0, 1e9]]))
+    engine.apply(Events().add_edges([0, 7, 7, 8], [7, 8, 1, 0]))
+    known = Graph(Schema({"node": 2}, edges))
+    rows = [[1, 2], [0, 1e9], learnt, learnt]
+    known.apply(Events().add_nodes([0, 1, 7, 8], rows).add_edges([0, 7, 7, 8], [7, 8, 1, 0]))
+    expected = Engine(known, sage(2), threads=1).predict([0, 1, 7, 8])
+    assert_near(engine.predict([0, 1, 7, 8]), expected, relative=1e-5)
+    engine.apply(Events().set_features([8], [[math.e - 1, 5]]))
+    known.apply(Events().set_features([8], [[1, 5]]))
+    expected = Engine(known, sage(2), threads=1).predict([0, 1, 7, 8])
+    assert_near(engine.predict([0, 1, 7, 8]), expected, relative=1e-5)
