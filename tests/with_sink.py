@@ -9,7 +9,7 @@ from livegnn import Engine, Graph
 from livegnn.connectors.sink import PredictionRows, Sink
 from livegnn.connectors.sink_view import SinkView
 from livegnn.log.sqlite import SqliteLog
-from livegnn.runtime import CheckpointPolicy, Runtime, restore
+from livegnn.runtime import CheckpointPolicy, Nothing, Runtime, restore
 from streams import make_graph, make_model
 from waiting import wait_until
 
@@ -81,6 +81,47 @@ class Recorder:
             for rows in self.writes
             for id, seq, row, removed in zip(rows.ids, rows.seqs, rows.predictions, rows.removed, strict=True)
         }
+
+
+class Register(Nothing):
+    """Keeps the model that answers, as a folder of models does."""
+
+    serving: str | None = None
+    previous: str | None = None
+
+    def __init__(self) -> None:
+        self.switches = 0
+
+    def serve(self, name: str, previous: str | None) -> None:
+        self.serving, self.previous = name, previous
+        self.switches += 1
+
+
+class Table:
+    """A sink that survives crashes. meanwhile: called in the next write. stores: the rows that it stores of
+    that before it fails; None if it does not fail."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int | str, tuple[int, str, np.ndarray | None]] = {}
+        self.meanwhile: list[object] = []
+        self.stores: int | None = None
+
+    def write(self, rows: PredictionRows) -> None:
+        assert len(set(rows.ids)) == len(rows.ids) == len(rows.seqs) == len(rows.predictions)
+        calls, self.meanwhile = self.meanwhile, []
+        for call in calls:
+            call()
+        stores, self.stores = self.stores, None
+        every = zip(rows.ids, rows.seqs.tolist(), rows.predictions, rows.removed.tolist(), strict=True)
+        for id, seq, prediction, removed in list(every)[:stores]:
+            before = self.rows.get(id)
+            assert before is None or before[0] <= seq, "the event of a node's rows never decreases"
+            self.rows[id] = seq, rows.model, None if removed else prediction.copy()
+        if stores is not None:
+            raise ConnectionError("on purpose")
+
+    def close(self) -> None:
+        pass
 
 
 def assert_equal(stored: dict[int | str, np.ndarray], running: Running) -> None:

@@ -20,11 +20,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from gate import draws
 from livegnn import Engine, Events, Graph
 from livegnn.connectors.row_filter import RowFilter
-from livegnn.connectors.sink import PredictionRows
 from livegnn.connectors.sink_view import SinkView
 from livegnn.log.sqlite import SqliteLog
-from livegnn.runtime import CheckpointPolicy, Nothing, Runtime, restore
+from livegnn.runtime import CheckpointPolicy, Runtime, restore
 from streams import WIDTH, make_graph, make_model, make_stream
+from with_sink import Register, Table
 
 
 def flips(text: bool) -> Iterator[Events]:
@@ -49,47 +49,6 @@ FILTERS = [
     RowFilter(moved_by=0.3),
     RowFilter(moved_by=1e6),
 ]
-
-
-class Register(Nothing):
-    """Keeps the model that answers, as a folder of models does."""
-
-    serving: str | None = None
-    previous: str | None = None
-
-    def __init__(self) -> None:
-        self.switches = 0
-
-    def serve(self, name: str, previous: str | None) -> None:
-        self.serving, self.previous = name, previous
-        self.switches += 1
-
-
-class Table:
-    """A sink that survives crashes. meanwhile: called in the next write. stores: the rows that it stores of
-    that before it fails; None if it does not fail."""
-
-    def __init__(self) -> None:
-        self.rows: dict[int | str, tuple[int, str, np.ndarray | None]] = {}
-        self.meanwhile: list[object] = []
-        self.stores: int | None = None
-
-    def write(self, rows: PredictionRows) -> None:
-        assert len(set(rows.ids)) == len(rows.ids) == len(rows.seqs) == len(rows.predictions)
-        calls, self.meanwhile = self.meanwhile, []
-        for call in calls:
-            call()
-        stores, self.stores = self.stores, None
-        every = zip(rows.ids, rows.seqs.tolist(), rows.predictions, rows.removed.tolist(), strict=True)
-        for id, seq, prediction, removed in list(every)[:stores]:
-            before = self.rows.get(id)
-            assert before is None or before[0] <= seq, "the event of a node's rows never decreases"
-            self.rows[id] = seq, rows.model, None if removed else prediction.copy()
-        if stores is not None:
-            raise ConnectionError("on purpose")
-
-    def close(self) -> None:
-        pass
 
 
 class Service:

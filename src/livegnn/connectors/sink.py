@@ -23,6 +23,10 @@ class PredictionRows(NamedTuple):
     model: its name. node_type: of all rows. ids: of the nodes, each once, integers or text. seqs [rows]: the
     event that each row reflects. predictions [rows, channels]: of the first output of the model. removed
     [rows]: whether the node is not in the graph any more; its prediction is then NaN.
+
+    For a sink of scores of edges, the edges stand in place of nodes. Their type has commas between its parts,
+    and the id of an edge is the text of a JSON list: its source, its target and, in a type that keeps
+    parallel edges, its key.
     """
 
     model: str

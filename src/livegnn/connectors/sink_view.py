@@ -20,7 +20,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -30,13 +29,13 @@ from livegnn.arguments import check_int, check_not_negative
 from livegnn.backoff import Backoff
 from livegnn.connectors.row_filter import RowFilter, SentRows
 from livegnn.connectors.sink import PredictionRows, Sink
-from livegnn.connectors.unsent import AnyIds, ListedNodes, Unsent, join
+from livegnn.connectors.unsent import AnyIds, ChangedNodes, ListedNodes, Unsent, join
 from livegnn.errors import FileFormatError, InputError, shortened
 from livegnn.graph import Graph, GraphDelta, Growth, View
 from livegnn.inference import RowPredictor, Update
 from livegnn.interrupts import Background, Flag
 from livegnn.runtime import Runtime
-from livegnn.runtime.present_rows import list_ids, read_present
+from livegnn.runtime.present_rows import PresentRows, list_ids, read_present
 from livegnn.texts import Texts
 from livegnn.types import JSON, IntArray, State
 from livegnn.wording import kind_of
@@ -72,6 +71,7 @@ class SinkView(View):
     """
 
     sent = failures = 0
+    _edge_output: str | None = None
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class SinkView(View):
         self._every = check_not_negative(every_seconds, "every_seconds")
         self._most = check_int(most_rows, "most_rows", 1, _MOST)
         self._clock = clock
-        self._text = graph.schema.text_ids
+        self._text = self._has_text_ids()
         self._unsent, self._sent_rows = Unsent(text=self._text), SentRows()
         self._followed: list[JSON] | None = None  # the model whose rows the sink has, as `_identify` says it
         self._seen: tuple[RowPredictor | None, int] = None, 0  # that model, after how many switches
@@ -108,6 +108,9 @@ class SinkView(View):
         self._retired = False
         _core.holding(graph.writer, self._load, state)
         graph.attach(self)
+
+    def _has_text_ids(self) -> bool:
+        return self.graph.schema.text_ids
 
     # -- the way of a batch
 
@@ -125,16 +128,20 @@ class SinkView(View):
         if not found:
             self._unsent.add_everything(now)
         for view, update in found:
-            if isinstance(update, Update):
-                self._note(update, change.trusted, now)
-            else:
-                self._unsent.add_everything(now)  # it failed in this batch, or is built again
-            if len(removed := change.removed(view.output_type_name)):
-                self._note(ListedNodes(removed), change.trusted, now)
+            self._note_batch(view, update, change, now)
         if self._unsent.waits and not self._wake.is_set():
             self._wake.set()
 
-    def _note(self, nodes: Update | ListedNodes, trusted: bool, now: float) -> None:
+    def _note_batch(self, view: RowPredictor, update: object, change: GraphDelta, now: float) -> None:
+        """Notes the ids of a batch. update: its effect on the view, if there is one."""
+        if isinstance(update, Update):
+            self._note(update, change.trusted, now)
+        else:
+            self._unsent.add_everything(now)  # it failed in this batch, or is built again
+        if len(removed := change.removed(view.output_type_name)):
+            self._note(ListedNodes(removed), change.trusted, now)
+
+    def _note(self, nodes: ChangedNodes, trusted: bool, now: float) -> None:
         self._unsent.add(nodes, now)
         if trusted and len(self._sent_rows):  # a replayed batch: they may have been sent since the checkpoint
             self._sent_rows.forget(nodes.changed)
@@ -166,6 +173,7 @@ class SinkView(View):
             "everything": self._unsent.everything,
             "model": self._followed,
             "filter": repr(self._filter),
+            "edges": self._edge_output,
         }
         rows = {} if self._filter is None else self._sent_rows.save(text=self._text)
         return State(meta, {**self._unsent.save(), **rows})
@@ -180,6 +188,9 @@ class SinkView(View):
             model is None or isinstance(model, list)
         ):
             raise FileFormatError(f"expected the state of a sink at event {self.seq}, got {dict(meta)}")
+        if meta.get("edges") != self._edge_output:  # rows of another kind
+            self._lack_everything()
+            return
         lacked = self._unsent.load(state.arrays, self._clock())
         if self._filter is not None and "sent.rows" in state.arrays:
             self._sent_rows.load(state.arrays, text=self._text)
@@ -208,11 +219,12 @@ class SinkView(View):
     @property
     def lag(self) -> int:
         """The number of rows that were not sent yet, at most: a row that changed again may count twice."""
-        return self._unsent.count(sum(map(self.graph.num_nodes, self._node_types())))
-
-    def _node_types(self) -> list[str]:
         model = None if self._runtime is None else self._find_model()
-        return [] if model is None else [model.output_type_name]
+        return self._unsent.count(0 if model is None else self._count_all(model))
+
+    def _count_all(self, model: RowPredictor) -> int:
+        """The number of rows of the whole graph."""
+        return self.graph.num_nodes(model.output_type_name)
 
     @property
     def oldest_age(self) -> float:
@@ -266,7 +278,11 @@ class SinkView(View):
 
     def _check(self, model: RowPredictor) -> None:
         if self._filter is not None:
-            self._filter.check_width(model.model.width(model.model.output))
+            self._filter.check_width(self._width(model))
+
+    def _width(self, model: RowPredictor) -> int:
+        """Channels of a row."""
+        return model.model.width(model.model.output)
 
     def _run(self) -> None:
         failures = 0
@@ -327,8 +343,12 @@ class SinkView(View):
             return []
         model = self._model_now()
         assert self._runtime is not None
-        _, ids = self._runtime.read(partial(list_ids, self.graph, model.output_type_name))
+        _, ids = self._runtime.read(lambda: self._list_ids(model))
         return [ListedNodes(ids)]
+
+    def _list_ids(self, model: RowPredictor) -> AnyIds:
+        """The ids of all rows."""
+        return list_ids(self.graph, model.output_type_name)
 
     def _model_now(self) -> RowPredictor:
         assert self._runtime is not None
@@ -370,17 +390,25 @@ class SinkView(View):
         """The newest rows of `ids`, in parts that are small enough for batches."""
         model = self._model_now()
         assert self._runtime is not None
-        width = model.model.width(model.model.output)
+        width = self._width(model)
         size = max(1, min(_READ_ROWS, _READ_BYTES // (4 * width)))
         seqs: IntArray = np.empty(len(ids), np.int64)
         predictions = np.full((len(ids), width), np.nan, np.float32)
         present = np.zeros(len(ids), np.bool_)
         for begin in range(0, len(ids), size):
             part = slice(begin, begin + size)
-            read = read_present(self._runtime, model, ids[part])
+            read = self._read_part(model, ids[part])
             seqs[part], present[part] = read.seq, read.present
             predictions[part][read.present] = read.values
-        return PredictionRows(model.name, model.output_type_name, ids.tolist(), seqs, predictions, ~present)
+        return PredictionRows(model.name, self._type_of(model), ids.tolist(), seqs, predictions, ~present)
+
+    def _type_of(self, model: RowPredictor) -> str:
+        """The type of all rows."""
+        return model.output_type_name
+
+    def _read_part(self, model: RowPredictor, ids: AnyIds) -> PresentRows:
+        assert self._runtime is not None
+        return read_present(self._runtime, model, ids)
 
     def _choose(self, rows: PredictionRows) -> PredictionRows:
         """The rows that pass the filter."""

@@ -31,7 +31,7 @@ class ChangedNodes(Protocol):
     def num_changed(self) -> int: ...
 
     @property
-    def changed(self) -> Ids: ...
+    def changed(self) -> "AnyIds": ...
 
 
 class ListedNodes:
@@ -42,10 +42,7 @@ class ListedNodes:
         self.num_changed = len(ids)
 
 
-_Nodes: TypeAlias = ChangedNodes | ListedNodes
-
-
-def join(parts: Sequence[_Nodes], *, text: bool) -> AnyIds:
+def join(parts: Sequence[ChangedNodes], *, text: bool) -> AnyIds:
     """The ids of `parts`, each once and in order."""
     if text:
         return Texts.of(sorted(set(Texts.join(part.changed for part in parts).tolist())))
@@ -58,9 +55,9 @@ class Unsent:
 
     def __init__(self, *, text: bool) -> None:
         self._text = text
-        self._arrived: list[_Nodes] = []
+        self._arrived: list[ChangedNodes] = []
         self._count, self._folded = 0, 0
-        self._gathering: list[_Nodes] = []
+        self._gathering: list[ChangedNodes] = []
         self._everything = self._gathers_everything = False
         self._queue: AnyIds = join([], text=text)
         self._begin = self._end = 0  # the part of the queue that is being sent
@@ -68,7 +65,7 @@ class Unsent:
 
     # -- what batches add
 
-    def add(self, nodes: _Nodes, now: float) -> None:
+    def add(self, nodes: ChangedNodes, now: float) -> None:
         """Adds ids at the time `now`."""
         if not nodes.num_changed:
             return
@@ -118,7 +115,7 @@ class Unsent:
         """Whether there is anything to gather."""
         return bool(self._arrived) or self._everything
 
-    def gather(self) -> tuple[Sequence[_Nodes], bool]:
+    def gather(self) -> tuple[Sequence[ChangedNodes], bool]:
         """Begins to gather what has arrived, when nothing is `left`. Returns it, and whether all nodes of the
         graph belong to it. The caller joins it without the lock, and calls `gathered`, or `give_back`."""
         self._gathering, self._arrived = self._arrived, []

@@ -126,9 +126,14 @@ def check_labels(
             )
 
 
+def _records(sink: SinkSection) -> bool:
+    """Whether a sink records predictions."""
+    return sink.kind == "parquet" and sink.edges is None
+
+
 def record_folders(name: str, section: LabelsSection, sinks: Mapping[str, SinkSection]) -> list[Path]:
     """The folders of the sinks that record the predictions of some labels. Raises InputError."""
-    recorded = {one: sink.directory for one, sink in sinks.items() if sink.kind == "parquet"}
+    recorded = {one: sink.directory for one, sink in sinks.items() if _records(sink)}
     wanted = section.sinks or list(recorded)
     unknown = [one for one in wanted if one not in recorded]
     if unknown or not wanted:

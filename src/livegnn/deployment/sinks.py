@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Final
 
 from livegnn.arguments import check_int, check_not_negative
+from livegnn.connectors.edge_sink_view import EdgeSinkView
 from livegnn.connectors.row_filter import RowFilter
 from livegnn.connectors.sink import Sink
 from livegnn.connectors.sink_view import PREFIX, SinkView
@@ -28,7 +29,16 @@ _KEYS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
 }
 """The keys that each kind of sink must have, and those that it may have; "" is one of your own."""
 
-_OF_ALL: Final = ("kind", "model", "class_changed", "threshold", "column", "moved_by", "every_seconds")
+_OF_ALL: Final = (
+    "kind",
+    "model",
+    "edges",
+    "class_changed",
+    "threshold",
+    "column",
+    "moved_by",
+    "every_seconds",
+)
 _EVERY_SECONDS: Final = {"parquet": 60.0}
 _MOST_ROWS: Final = {"parquet": 1 << 17}
 
@@ -38,7 +48,8 @@ class SinkSection:
     """`[sinks.NAME]`.
 
     kind: "kafka", "postgresql", "parquet" or "jsonlines", or ``"module:name"`` of a function that makes a
-    `Sink` from `options`. model: whose predictions; by default the serving one's.
+    `Sink` from `options`. model: whose predictions; by default the serving one's. edges: the edge output
+    whose scores are sent, in place of predictions.
     class_changed, threshold, column, moved_by: as of `RowFilter`. every_seconds: between two rounds; by
     default 0.1, and 60 for Parquet. directory, rotate_bytes: of files. kafka, topic, client: as of a source.
     connection, table, columns: as of `PostgresqlTable`; a connection may be "env:NAME".
@@ -46,6 +57,7 @@ class SinkSection:
 
     kind: str
     model: str | None = None
+    edges: str | None = None
     class_changed: bool = False
     threshold: float | None = None
     column: int = 0
@@ -94,7 +106,8 @@ class SinkSection:
 
     def _make(self, name: str, sink: Sink, graph: Graph, state: State | None) -> SinkView:
         every = _EVERY_SECONDS.get(self.kind, 0.1) if self.every_seconds is None else self.every_seconds
-        return SinkView(
+        make = SinkView if self.edges is None else partial(EdgeSinkView, edges=self.edges)
+        return make(
             graph,
             sink,
             name=view_name(name),

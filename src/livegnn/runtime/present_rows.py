@@ -1,5 +1,5 @@
-"""Predictions of nodes of which some may have been removed, for readers of very many: part by part, so that
-none of them delays a batch.
+"""Predictions of nodes, and scores of edges, of which some may have been removed, for readers of very many:
+part by part, so that none of them delays a batch.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from livegnn.graph import Graph
-from livegnn.inference import RowPredictor
+from livegnn.inference import Engine, RowPredictor
+from livegnn.inference.followed_edges import EdgeNames
 from livegnn.runtime.predictions import Runtime
 from livegnn.texts import Texts
-from livegnn.types import FloatArray, Ids, NodeType
+from livegnn.types import NO_INDEX, EdgeType, FloatArray, Ids, NodeType
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float32, Shaped
@@ -43,6 +44,39 @@ def read_present(
 
     seq, (values, present) = runtime.read(read)
     return PresentRows(seq, values, present)
+
+
+def read_present_edges(runtime: Runtime, engine: Engine, edges: EdgeNames, output: str) -> PresentRows:
+    """The scores of `edges`, of which each has the type of the edge output, all at one event."""
+    edge_type = engine.edge_outputs.find(output).scores.edge_type
+
+    def read() -> "tuple[FloatArray, NDArray[np.bool_]]":
+        present = _find_edges(runtime.graph, edge_type, edges)
+        source, target, key = (None if column is None else column[present] for column in edges)
+        assert source is not None
+        assert target is not None
+        return engine.predict_edges(source, target, key=key, output=output), present
+
+    seq, (values, present) = runtime.read(read)
+    return PresentRows(seq, values, present)
+
+
+def _find_edges(graph: Graph, edge_type: EdgeType, edges: EdgeNames) -> "Bool[NDArray[np.bool_], 'edges']":
+    """Whether each of the edges is in the graph."""
+    source, target = (
+        graph.native.indices_of(graph.node_type_index(name), graph.to_numbers(ids))
+        for name, ids in ((edge_type[0], edges.source), (edge_type[2], edges.target))
+    )
+    present = np.zeros(len(source), np.bool_)
+    left = np.flatnonzero((source != NO_INDEX) & (target != NO_INDEX))
+    while len(left):
+        keys = None if edges.key is None else edges.key[left]
+        _, found = graph.native.edge_features(
+            graph.edge_type_index(edge_type), source[left], target[left], keys
+        )
+        present[left[:found]] = True
+        left = left[found + 1 :]  # it stops at the first that is not there
+    return present
 
 
 def _select(
