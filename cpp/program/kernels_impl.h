@@ -3,6 +3,7 @@
 // standard library: the linker keeps one copy of each, and it could keep one that was compiled for an instruction set
 // that the processor lacks.
 #include "program/kernels.h"
+#include "program/kernels_codes.h"
 #include "program/kernels_product.h"
 #include "program/kernels_vector.h"
 
@@ -453,6 +454,7 @@ const Kernels kKernels = {LIVEGNN_ISA_NAME,
                           sum_channels,
                           scale_heads,
                           add_heads,
+                          score_codes,
                           normalize_layer,
                           normalize_l2};
 

@@ -213,33 +213,40 @@ class World:
         order = np.argsort(-scores, kind="stable")[:k]
         return {self.named([others[i]])[0]: float(scores[i]) for i in order}
 
-    def check(self, *, k: int = 5, exact: bool = True) -> None:
+    def check(self, *, k: int = 5, exact: bool = True) -> float:
+        """Asks for the candidates of a user, with random filters. exact: they must be the best. Returns the
+        share of the best k that was found."""
         user = self.draw(USER, 1)[0]
         exclude = bool(self.random.integers(2))
         least = float(self.random.choice([-np.inf, 0.0, 1.0]))
-        expected = self.best(user, k, exclude=exclude, least=least)
+        every = self.best(user, 1000, exclude=exclude, least=least)
+        expected = dict([*every.items()][:k])
         found = self.engine.candidates(
             self.named([user])[0],
             k,
             exclude_existing=exclude,
             where=None if least == -np.inf else lambda x: x[:, 0] > least,
         )
+        ids = found.ids.tolist()
         assert found.seq == self.graph.seq
+        assert [every[one] for one in ids] == found.scores.tolist() == sorted(found.scores, reverse=True)
+        assert len({*ids}) == len(ids) == len(expected)
         if exact:
-            np.testing.assert_array_equal(found.scores, [*expected.values()])
+            assert found.scores.tolist() == [*expected.values()]
         if len(set(expected.values())) == len(expected) and exact:
-            assert found.ids.tolist() == [*expected]
-        pairs = self.named([user] * len(found.ids)), found.ids
-        np.testing.assert_array_equal(self.engine.score(*pairs)[:, 0], found.scores)
-        assert len(found.ids) == len(expected)
+            assert ids == [*expected]
+        return len({*ids} & {*expected}) / len(expected) if expected else 1.0
 
 
 @pytest.fixture
 def indexed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An index in graphs of any size, whose rows are added only when a test says so."""
+    """An index in graphs of any size, which finds three times as many nodes as are wanted. A few rows are
+    read at once, and renewed with each change."""
     monkeypatch.setattr(candidate_index, "FEW", 0)
-    monkeypatch.setattr(candidate_index, "_LEAST_DEAD", 4)
-    monkeypatch.setattr(candidate_index.CandidateIndex, "fill_beside", lambda self: None)
+    monkeypatch.setattr(candidates, "_LEAST_FOUND", 1)
+    monkeypatch.setattr(candidates, "_OVERSAMPLE", 3)
+    monkeypatch.setattr(candidate_index, "_AT_ONCE", 3)
+    monkeypatch.setattr(candidate_index, "_RENEWED", 2)
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
@@ -250,59 +257,53 @@ def test_all_are_compared_in_a_small_graph(decoder, seed, text) -> None:
     for _ in range(6):
         world.check()
         world.change()
-    assert world.engine.candidate_index().waiting == (0 if decoder == "perceptron" else len(world.ids[ITEM]))
+    world.engine.candidate_index().refresh()
+    assert not world.engine.candidate_index()._codes
 
 
 @pytest.mark.parametrize("decoder", PRODUCTS)
 @pytest.mark.parametrize("edge_type", [BUYS, FOLLOWS])
 @pytest.mark.usefixtures("indexed")
-def test_an_index_finds_the_same_in_a_small_graph_whenever_it_is_filled(decoder, edge_type) -> None:
-    """An index of few rows visits all of them, so its results are exact too."""
+def test_an_index_finds_nearly_the_same_in_a_small_graph(decoder, edge_type) -> None:
+    shares: list[float] = []
     for seed in range(draws(3, 60)):
         world = World(decoder, seed, edge_type=edge_type, text=seed % 3 == 2, **MODES[seed % 3])
         index = world.engine.candidate_index()
-        for step in range(12):
-            world.check(k=3)
+        for _ in range(12):
+            shares.append(world.check(k=3, exact=False))
             world.change()
-            for _ in range(int(world.random.integers(3))):
-                index._fill(4, 1)
-            if step % 4 == 3:
-                index.refresh()
-                assert index.waiting == 0
-            check_marks(index)
-        assert index._made > 1 or edge_type == FOLLOWS
+            check_codes(index)
+    assert np.mean(shares) > 0.95
 
 
-def check_marks(index: candidate_index.CandidateIndex) -> None:
-    """Each node is in one segment, or waits, and their numbers are right."""
-    with index._free:
-        index._absorb()
-        there = set(index._core.graph.native.indices(index.node_type).tolist())
-        placed, waits = np.flatnonzero(index._place != -1), np.flatnonzero(index._waits)
-        assert not set(placed) & set(waits)
-        assert set(placed) | set(waits) == there
-        assert index.waiting == len(waits)
-        assert set(waits) <= {one for nodes in index._line for one in nodes.tolist()}
-        for segment in index._segments:
-            mine = np.flatnonzero(index._place == segment.number)
-            assert segment.living == len(mine)
-            assert (segment.owners[index._key[mine]] == mine).all()
-            assert segment.size == len(segment.index)
+def check_codes(index: candidate_index.CandidateIndex) -> None:
+    """Every node has codes, and no other index has."""
+    index.refresh()
+    assert index.waiting == 0
+    found = index.search(np.zeros(index.vectors.width, np.float32), 1000)
+    assert found.tolist() == sorted(index._core.graph.native.indices(index.node_type).tolist())
 
 
-@pytest.mark.usefixtures("indexed")
-def test_most_of_the_best_are_found_after_half_of_the_rows_have_changed() -> None:
-    count, k = 3000, 10
+@pytest.fixture
+def few_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index that finds no more nodes than are wanted."""
+    monkeypatch.setattr(candidate_index, "FEW", 0)
+    monkeypatch.setattr(candidates, "_LEAST_FOUND", 1)
+
+
+@pytest.mark.parametrize("decoder", PRODUCTS)
+@pytest.mark.usefixtures("few_found")
+def test_most_of_the_best_are_found_after_all_rows_have_changed(decoder) -> None:
+    count, k = 2000, 10
     random = np.random.default_rng(7)
     graph = make_graph()
     ids = np.arange(count)
-    graph.apply(Events().add_nodes(ids, random.normal(size=(count, WIDTH)), node_type=ITEM))
-    graph.apply(Events().add_nodes(ids[:50], random.normal(size=(50, WIDTH)), node_type=USER))
-    engine = Engine(graph, make_model("dot"))
+    graph.apply(Events().add_nodes(ids, rows_of(random, count), node_type=ITEM))
+    graph.apply(Events().add_nodes(ids[:50], rows_of(random, 50), node_type=USER))
+    engine = Engine(graph, make_model(decoder))
     index = engine.candidate_index()
 
     def recall() -> float:
-        index.refresh()
         found = 0
         left = graph.ids(ITEM)
         for user in range(50):
@@ -311,46 +312,45 @@ def test_most_of_the_best_are_found_after_half_of_the_rows_have_changed() -> Non
             found += int((engine.candidates(user, k).scores >= best).sum())
         return found / (50 * k)
 
-    assert recall() > 0.97
+    least = 0.85 if decoder == "cosine" else 0.97  # unit vectors of four channels lie close to each other
+    assert recall() > least
+    first = index._codes[0]
     for part in np.array_split(random.permutation(count)[: count // 2], 5):
-        rows = random.normal(size=(len(part), WIDTH))
-        engine.apply(Events().set_features(ids[part], rows, node_type=ITEM))
-        index.refresh()
-    assert recall() > 0.97
+        engine.apply(Events().set_features(ids[part], 1 + rows_of(random, len(part)), node_type=ITEM))
     engine.apply(Events().remove_nodes(random.permutation(count)[: count // 10], node_type=ITEM))
-    assert recall() > 0.97
-    assert index._made == 1
-    for _ in range(2):  # more dead entries than living ones: another segment
-        engine.apply(
-            Events().set_features(left := graph.ids(ITEM), rows_of(random, len(left)), node_type=ITEM)
-        )
-        index.refresh()
-    assert recall() > 0.97
-    assert index._made > 1
-    assert len(index._segments) == 1
+    assert recall() > least
+    assert index._codes[0] is first
+    left = graph.ids(ITEM)
+    for part in np.array_split(np.tile(left, 2), 20):  # other scales are measured: of rows far from these
+        engine.apply(Events().set_features(part, 100 * rows_of(random, len(part)) + 300, node_type=ITEM))
+        engine.candidates(0, k)
+    assert index._codes[0] is not first
+    assert recall() > least
 
 
 def rows_of(random: np.random.Generator, count: int) -> np.ndarray:
     return random.normal(size=(count, WIDTH))
 
 
-@pytest.mark.usefixtures("indexed")
-def test_the_same_batches_lead_to_the_same_index() -> None:
+@pytest.mark.usefixtures("few_found")
+def test_a_state_has_one_index_for_any_threads_and_any_batches_before() -> None:
     found = []
-    for _ in range(2):
-        world = World("dot", 11)
-        index = world.engine.candidate_index()
-        for _ in range(8):
+    for threads in (1, 3):
+        world = World("dot", 11, threads=threads)
+        for step in range(8):
             world.change()
-            index.refresh()
-        keys = [segment.owners[: segment.size].tolist() for segment in index._segments]
-        found.append((keys, index.search(np.ones(CHANNELS, np.float32), 4).tolist()))
+            if step % threads == 0:  # whether it follows the batches or is made at the end
+                world.engine.candidates(world.ids[USER][0])
+        index = world.engine.candidate_index()
+        index._codes.clear()
+        index.refresh()
+        found.append([index.search(query, 4).tolist() for query in np.eye(CHANNELS, dtype=np.float32)])
     assert found[0] == found[1]
 
 
-def test_a_thread_fills_the_index_beside_searches_and_batches(monkeypatch) -> None:
-    """Searches, batches and the thread at once: each answer is that of the state that it names."""
-    monkeypatch.setattr(candidate_index, "FEW", 0)
+@pytest.mark.usefixtures("indexed")
+def test_searches_run_beside_batches() -> None:
+    """Each answer is that of the state that it names."""
     world = World("dot", 3)
     world.change()
     index = world.engine.candidate_index()
@@ -385,25 +385,17 @@ def test_a_thread_fills_the_index_beside_searches_and_batches(monkeypatch) -> No
         best = expected[one.seq]
         assert [best[id] for id in one.ids.tolist()] == one.scores.tolist()
         assert one.scores.tolist() == [*best.values()][:4]
-    if (filling := index._filling) is not None:
-        filling.join(PATIENCE)
-    index.refresh()
-    assert index.waiting == 0
-    world.check()
-    check_marks(index)
+    world.check(exact=False)
+    check_codes(index)
 
 
 def test_an_index_ends_with_its_engine(monkeypatch) -> None:
     monkeypatch.setattr(candidate_index, "FEW", 0)
     world = World("dot", 3)
     reference = weakref.ref(world.engine.candidate_index())
-    thread = reference()._filling
-    before = world.engine.memory()
-    assert before["candidates"] > 0
+    reference().refresh()
+    assert world.engine.memory()["candidates"] > 0
     del world.engine
-    gc.collect()
-    if thread is not None:
-        thread.join(PATIENCE)
     gc.collect()
     assert reference() is None
     world.graph.apply(world.add(ITEM, 1))
@@ -486,10 +478,6 @@ def test_what_is_refused(monkeypatch) -> None:
     lazy = Engine(world.graph, make_model("dot"), mode="lazy", name="lazy")
     with pytest.raises(InputError, match='mode="eager"'):
         lazy.candidates(0)
-    monkeypatch.setattr(candidates.importlib.util, "find_spec", lambda name: None)
-    bare = Engine(world.graph, make_model("dot"), name="bare")
-    with pytest.raises(InputError, match=r"pip install 'livegnn\[candidates\]'"):
-        bare.candidates(0)
     graph = Graph(Schema({"node": WIDTH}, {("node", "to", "node"): EdgeSchema(weighted=True, edge_dim=2)}))
     with pytest.raises(InputError, match="one channel, got 'risk' of 2"):
         Engine(graph, make_scorer()).candidates(0, output="risk", edge_attr=[0, 0], edge_weight=1)

@@ -7,7 +7,6 @@
 Which nodes are found may be approximate. Their scores are those of `score`, to the bit.
 """
 
-import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -18,7 +17,7 @@ import numpy as np
 import livegnn._core as _core
 from livegnn.arguments import check_bool, check_function, check_int, listed_ids, one_id
 from livegnn.errors import InputError, UnknownNodeError
-from livegnn.inference.candidate_index import FEW, CandidateIndex
+from livegnn.inference.candidate_index import CandidateIndex
 from livegnn.inference.edge_pairs import Pairs, PairSettings, check_pairs
 from livegnn.inference.edge_scoring import EdgePredictor
 from livegnn.inference.native_engine import NativeEngine, missing_engine
@@ -39,8 +38,8 @@ MOST_CANDIDATES: Final = 10_000
 MOST_COMPARED: Final = 131_072
 """The most nodes that are compared one by one where there is no index."""
 _AT_ONCE: Final = 8192  # nodes whose scores are computed in one read
-_OVERSAMPLE: Final = 4  # times as many nodes are found as are wanted
-_LEAST_FOUND: Final = 64
+_OVERSAMPLE: Final = 8  # times as many nodes are found as are wanted
+_LEAST_FOUND: Final = 256
 _DEEPER: Final = 8
 _TRIES: Final = 4  # before a search waits for the batch that is applied
 
@@ -89,8 +88,8 @@ class CandidateFinder(EdgePredictor):
         several times. edge_attr, edge_weight: the columns of all these edges, [width] and one number, for
         edge outputs that read them. The node itself is never its own candidate.
 
-        If the edge output is an inner product, and usearch is installed, an index finds the nodes that are
-        compared, where there are more than 4,096. Otherwise all are compared, at most 131,072.
+        If the edge output is an inner product, an index finds the nodes that are compared, where there are
+        more than 4,096. Otherwise all are compared, at most 131,072.
 
         Raises `UnknownNodeError`, and `InputError` if there is no such edge output, for columns as `score`
         does, and if there are too many nodes to compare.
@@ -126,7 +125,6 @@ class CandidateFinder(EdgePredictor):
             vectors = None if _lacks_index(self.core, chosen) else self.core.vectors[chosen.name]
             index = CandidateIndex(self.core, chosen, vectors)
             self._indexes = {**self._indexes, chosen.name: index}
-            index.fill_beside()
         return index
 
     def _search(self, k: int, settings: CandidateSettings) -> "_Search":
@@ -172,7 +170,6 @@ class _Search:
                     break
             else:
                 found = _core.holding(graph.writer, self._find_between_batches, node)
-            self.index.fill_beside()
             return found
 
     def _find_between_batches(self, node: "Shaped[NDArray[np.generic], '1'] | Texts") -> Candidates:
@@ -197,8 +194,8 @@ class _Search:
     def _find(self, source: int) -> "tuple[IntArray, FloatArray] | None":
         query = self._query_of(source)
         wanted = max(_OVERSAMPLE * self.k, _LEAST_FOUND)
-        most = max(wanted, FEW)
-        while query is not None and wanted <= most:
+        count = self.core.graph.native.num_nodes(self.index.node_type)
+        while query is not None and wanted < count:
             nodes = self.index.search(query, wanted)
             if nodes is None:
                 break
@@ -299,6 +296,4 @@ def _lacks_index(core: NativeEngine, chosen: EdgeOutput) -> str | None:
         )
     if core.eager_steps is not None:
         return 'a lazy engine does not know which rows change; use mode="eager", and an index finds them'
-    if importlib.util.find_spec("usearch") is None:
-        return "an index needs usearch: pip install 'livegnn[candidates]'"
     return None
