@@ -1,6 +1,7 @@
 """`livegnn init`: a deployment from a model and tables, which loads them and gives exact predictions."""
 
 import json
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,8 @@ def test_ids_are_found(sample: pa.Table, expected: NodeRows) -> None:
     [
         (table(source=[1], target=[2]), EdgeRows("source", "target", EDGE)),
         (table(b=["x"], a=["y"], n=[1.5]), EdgeRows("b", "a", EDGE)),
+        (table(src=[1], dst=[2], payment_id=[7]), EdgeRows("src", "dst", EDGE, key="payment_id")),
+        (table(src=[1, 1], dst=[2, 2], shop_id=[7, 7]), EdgeRows("src", "dst", EDGE)),
         (table(src=[1], dst=[2], ts=[1.7e9]), EdgeRows("src", "dst", EDGE, time="ts", time_unit="s")),
         (table(src=[1], dst=[2], ts=[1.7e18]), EdgeRows("src", "dst", EDGE, time="ts", time_unit="ns")),
         (
@@ -188,8 +191,9 @@ def test_ends_times_and_keys_are_found(sample: pa.Table, expected: EdgeRows) -> 
     assert has_parallel_edges(sample, found) == (sample.num_rows > 1)
 
 
-def test_raw_features_of_a_model_are_found(tmp_path: Path) -> None:
-    """Texts are categories, and missing values are kept where the model replaces them."""
+@pytest.mark.parametrize("order", list(permutations(("income", "country", "age"))))
+def test_raw_features_of_a_model_are_found(tmp_path: Path, order: tuple[str, ...]) -> None:
+    """By their names; texts are categories, and missing values are kept where the model replaces them."""
     kinds = (
         Branches(
             (
@@ -203,7 +207,10 @@ def test_raw_features_of_a_model_are_found(tmp_path: Path) -> None:
     steps = (Step("propagate", ("x",), "out", attrs=Propagate(EDGE).to_attrs()),)
     model = Model({"x": Input(NODE, 4)}, steps, {}, "out", ("x", "out")).with_transforms(transforms)
     model.save(tmp_path / "model.lgnn")
-    (tmp_path / "nodes.csv").write_text("id,income,country,age\nann,10,DE,\nbob,,,31\n", encoding="utf-8")
+    rows_of = {"income": ("10", ""), "country": ("DE", ""), "age": ("", "31")}
+    lines = ["id", "ann", "bob"], [(name, *rows_of[name]) for name in order]
+    table = [",".join(row) for row in zip(lines[0], *lines[1], strict=True)]
+    (tmp_path / "nodes.csv").write_text("\n".join(table) + "\n", encoding="utf-8")
     (tmp_path / "edges.csv").write_text("src,dst\nann,bob\n", encoding="utf-8")
     nodes, edges = Table(tmp_path / "nodes.csv"), Table(tmp_path / "edges.csv")
     deployment = write_deployment(

@@ -20,6 +20,7 @@ from livegnn import (
     TableMapping,
 )
 from livegnn.deployment import Deployment
+from livegnn.deployment.mapped_inputs import refuse_exchanged
 from livegnn.deployment.missing_numbers import refuse_unreplaced
 from livegnn.model import Model, Step
 from livegnn.model.transforms import (
@@ -96,6 +97,22 @@ def test_mappings_keep_missing_numbers_only_for_a_model_that_replaces_them() -> 
         refuse_unreplaced(model, tables(["age", "score"], age="keep", score="keep"))
     with pytest.raises(InputError, match="nulls of 'lists' must not be 'keep'"):
         refuse_unreplaced(model, tables("lists", lists="keep"))
+
+
+def test_mappings_give_raw_columns_in_the_order_of_the_model() -> None:
+    model = sage(2).with_transforms(Transforms(("age", "score"), (Log(),)))
+
+    def tables(*x: str) -> dict[str, TableMapping]:
+        return {"users": TableMapping([NodeRows("id", x=list(x))])}
+
+    for right in (("age", "score"), ("a", "b"), ("score",)):
+        refuse_exchanged(model, tables(*right))
+    refuse_exchanged(sage(2), tables("score", "age"))
+    with pytest.raises(
+        InputError,
+        match=r"\[tables.users\]: x must be 'age', 'score', in the order .*, got 'score', 'age'",
+    ):
+        refuse_exchanged(model, tables("score", "age"))
 
 
 def test_a_deployment_refuses_a_model_that_needs_a_number_that_is_kept(tmp_path) -> None:

@@ -15,6 +15,7 @@ from livegnn.deployment.arrays import read_arrays
 from livegnn.deployment.checkpoint_graph import is_checkpoint, load_checkpoint
 from livegnn.deployment.directories import Named, own_directories, refuse_missing, write_mark
 from livegnn.deployment.growing import grow_to_tables
+from livegnn.deployment.mapped_inputs import refuse_exchanged
 from livegnn.deployment.missing_numbers import refuse_unreplaced
 from livegnn.deployment.models import ModelDirectory
 from livegnn.deployment.parsing import (
@@ -388,6 +389,7 @@ class Deployment:
         if self.model is not None:
             model = Model.load(self.model.path)
             refuse_unreplaced(model, self.tables)
+            refuse_exchanged(model, self.tables)
             factories["engine"] = predictor_factory(model, options)
         if self.views is not None:
             factories |= self.views.load()

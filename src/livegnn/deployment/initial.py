@@ -11,7 +11,7 @@ from livegnn.atomic_file import replace_file
 from livegnn.deployment import Deployment
 from livegnn.errors import InputError
 from livegnn.graph import EdgeSchema, Graph, Schema
-from livegnn.model import Model, Propagate
+from livegnn.model import EdgeInput, Input, Model, Propagate
 from livegnn.network.raw_inputs import needs_every_number
 from livegnn.tables import EdgeRows, NodeRows, TableMapping, TableReader, read_file
 from livegnn.tables.mapping import KEEP, SKIP
@@ -83,7 +83,7 @@ def _guess_nodes(model: Model, tables: Sequence[Table]) -> list[_Guessed]:
     for table in tables:
         type_ = _type(table, list(widths), "node")
         sample = read_sample(table.file, SAMPLE_ROWS)
-        read = ReadFeatures(widths[str(type_)], _replaced(model, type_))
+        read = ReadFeatures(widths[str(type_)], _replaced(model, type_), _names_of_features(model, type_))
         rows = guess_nodes(sample, str(type_), read, str(table.file))
         found.append(_Guessed(table, sample, rows))
     return found
@@ -98,7 +98,9 @@ def _guess_edges(model: Model, tables: Sequence[Table]) -> list[_Guessed]:
         type_ = _type(table, list(model.edge_types), "edge")
         assert isinstance(type_, tuple)
         sample = read_sample(table.file, SAMPLE_ROWS)
-        read = ReadFeatures(_edge_width(model, type_), _replaced(model, type_))
+        read = ReadFeatures(
+            _edge_width(model, type_), _replaced(model, type_), _names_of_features(model, type_)
+        )
         rows = guess_edges(sample, type_, read, str(table.file), weighted=_reads_weights(model, type_))
         found.append(_Guessed(table, sample, rows))
     return found
@@ -137,13 +139,25 @@ def _widths(model: Model) -> dict[NodeType, int]:
 def _replaced(model: Model, type_: NodeType | EdgeType) -> set[int]:
     """The positions of the features of a type that the model replaces where they are missing."""
     needed = needs_every_number(model)
-    nodes = [(name, one.width) for name, one in model.inputs.items() if one.node_type == type_]
-    edges = [
-        (name, one.width)
+    return {at for name, one in _inputs(model, type_) for at in range(one.width) if at not in needed[name]}
+
+
+def _names_of_features(model: Model, type_: NodeType | EdgeType) -> Sequence[str]:
+    """The names of the features of a type, if the model knows them."""
+    return next((one.columns for _, one in _inputs(model, type_)), ())
+
+
+def _inputs(model: Model, type_: NodeType | EdgeType) -> list[tuple[str, Input | EdgeInput]]:
+    """The input of the features of a type, if there is one."""
+    found: list[tuple[str, Input | EdgeInput]] = [
+        (name, one) for name, one in model.inputs.items() if one.node_type == type_
+    ]
+    found += [
+        (name, one)
         for name, one in model.edge_inputs.items()
         if (one.edge_type, one.column) == (type_, "edge_attr")
     ]
-    return {at for name, width in (nodes or edges)[:1] for at in range(width) if at not in needed[name]}
+    return found[:1]
 
 
 def _edge_width(model: Model, edge_type: EdgeType) -> int:

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
+from livegnn.deployment.mapped_inputs import mapped_inputs
 from livegnn.errors import InputError
-from livegnn.model import EdgeInput, Input, Model
+from livegnn.model import Model
 from livegnn.network.raw_inputs import needs_every_number
 from livegnn.tables import EdgeRows, NodeRows, TableMapping
 from livegnn.tables.mapping import KEEP
@@ -12,18 +13,8 @@ from livegnn.tables.mapping import KEEP
 def refuse_unreplaced(model: Model, tables: Mapping[str, TableMapping]) -> None:
     """Raises InputError if a mapping keeps missing numbers in a column that the model reads as it is."""
     needed = needs_every_number(model)
-    inputs: dict[str, Input | EdgeInput] = {**model.inputs, **model.edge_inputs}
-    for value, given in inputs.items():
-        if not needed[value]:
-            continue
-        if isinstance(given, EdgeInput) and given.column == "weight":
-            continue
-        type_ = given.edge_type if isinstance(given, EdgeInput) else given.node_type
-        for name, mapping in tables.items():
-            entries = mapping.edges if isinstance(given, EdgeInput) else mapping.nodes
-            for rows in entries:
-                if _type_of(rows) in (None, type_):
-                    _refuse(rows, needed[value], given.width, f"[tables.{name}]", value)
+    for value, given, rows, place in mapped_inputs(model, tables):
+        _refuse(rows, needed[value], given.width, place, value)
 
 
 def _refuse(rows: NodeRows | EdgeRows, needed: tuple[int, ...], width: int, place: str, value: str) -> None:
@@ -35,7 +26,3 @@ def _refuse(rows: NodeRows | EdgeRows, needed: tuple[int, ...], width: int, plac
                 f"{channel} of {value!r} without a transform that replaces missing numbers: write a value, "
                 "or deploy a model with an imputer for it"
             )
-
-
-def _type_of(rows: NodeRows | EdgeRows) -> object:
-    return rows.node_type if isinstance(rows, NodeRows) else rows.edge_type

@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import Protocol, TypeVar, cast
+from typing import Literal, Protocol, TypeVar, cast
 
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
@@ -148,7 +148,7 @@ def _build(description: Mapping[str, object], data: bytes, make: Callable[..., M
     if not isinstance(steps, list) or not isinstance(layers, list):
         raise ModelError("steps and layers must be lists")
     return make(
-        inputs={name: Input(**given) for name, given in inputs.items()},
+        inputs={name: _input(**given) for name, given in inputs.items()},
         steps=tuple(Step(**{**step, "inputs": tuple(step["inputs"])}) for step in steps),
         tensors=load_tensors(data),
         output=str(description["output"]),
@@ -160,8 +160,13 @@ def _build(description: Mapping[str, object], data: bytes, make: Callable[..., M
     )
 
 
-def _edge_input(edge_type: Sequence[str], width: int, column: str) -> EdgeInput:
+def _input(node_type: str, width: int, columns: Sequence[str] = ()) -> Input:
+    return Input(node_type, width, tuple(map(str, columns)))
+
+
+def _edge_input(edge_type: Sequence[str], width: int, column: str, columns: Sequence[str] = ()) -> EdgeInput:
     source, relation, target = edge_type
     if column not in ("edge_attr", "features", "weight"):  # files of earlier builds say "features"
         raise ModelError(f"column must be 'edge_attr' or 'weight', got {column!r}")
-    return EdgeInput((source, relation, target), width, "weight" if column == "weight" else "edge_attr")
+    kind: Literal["edge_attr", "weight"] = "weight" if column == "weight" else "edge_attr"
+    return EdgeInput((source, relation, target), width, kind, tuple(map(str, columns)))

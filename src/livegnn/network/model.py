@@ -173,12 +173,9 @@ class Model:
 
     def to_json(self) -> dict[str, object]:
         """The model without tensors and functions, as JSON values."""
-        edge_inputs = {
-            name: {"edge_type": list(given.edge_type), "width": given.width, "column": given.column}
-            for name, given in self.edge_inputs.items()
-        }
+        edge_inputs = {name: given.to_json() for name, given in self.edge_inputs.items()}
         return {
-            "inputs": {n: {"node_type": i.node_type, "width": i.width} for n, i in self.inputs.items()},
+            "inputs": {name: given.to_json() for name, given in self.inputs.items()},
             **({"edge_inputs": edge_inputs} if edge_inputs else {}),
             "steps": [
                 {

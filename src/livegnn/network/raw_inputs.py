@@ -77,7 +77,7 @@ def put_in_front(model: _Parts, transforms: Transforms | Mapping[str, Transforms
         steps, its_tensors, renamed[name] = one.write(name, _unused(f"{name}/raw", names))
         made += steps
         tensors |= its_tensors
-        given[name] = replace(given[name], width=len(one.columns))
+        given[name] = replace(given[name], width=len(one.columns), columns=one.columns)
     steps = [replace(step, inputs=tuple(renamed.get(i, i) for i in step.inputs)) for step in model.steps]
     return RawInputs(
         {name: one for name, one in given.items() if isinstance(one, Input)},

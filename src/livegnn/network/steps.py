@@ -22,19 +22,40 @@ Function: TypeAlias = Callable[..., FloatArray]
 
 @dataclass(frozen=True)
 class Input:
-    """A value that the model reads from the graph: the features of one node type, `width` channels each."""
+    """A value that the model reads from the graph: the features of one node type, `width` channels each.
+
+    columns: the names of the raw columns, if transforms read them.
+    """
 
     node_type: NodeType
     width: int
+    columns: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, object]:
+        """The input as JSON values."""
+        return {"node_type": self.node_type, "width": self.width, **_named(self.columns)}
 
 
 @dataclass(frozen=True)
 class EdgeInput:
-    """A value that the model reads from the edges of one type: their features, or their weight."""
+    """A value that the model reads from the edges of one type: their features, or their weight.
+
+    columns: as of `Input`.
+    """
 
     edge_type: EdgeType
     width: int = 1
     column: Literal["edge_attr", "weight"] = "edge_attr"
+    columns: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, object]:
+        """The input as JSON values."""
+        known = {"edge_type": list(self.edge_type), "width": self.width, "column": self.column}
+        return {**known, **_named(self.columns)}
+
+
+def _named(columns: tuple[str, ...]) -> dict[str, object]:
+    return {"columns": list(columns)} if columns else {}
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,11 @@ _LARGEST_KEY: Final = 2**32 - 1
 
 class ReadFeatures(NamedTuple):
     """The features that a model reads of a type. width: 0 if it reads none. replaced: the positions of those
-    that it replaces where they are missing."""
+    that it replaces where they are missing. columns: their names, if they are known."""
 
     width: int = 0
     replaced: Collection[int] = ()
+    columns: Sequence[str] = ()
 
 
 def guess_nodes(sample: pa.Table, node_type: NodeType, read: ReadFeatures, place: str) -> NodeRows:
@@ -51,7 +52,7 @@ def guess_nodes(sample: pa.Table, node_type: NodeType, read: ReadFeatures, place
             f"{_listed(sample.column_names)}: rename it"
         )
     wanted = f"{place}: expected {read.width} columns of numbers besides {id!r}"
-    features = _features(sample, (id,), read.width, wanted)
+    features = _features(sample, (id,), read, wanted)
     nulls, texts = _nulls(sample, features, read), _texts(sample, features)
     return NodeRows(id, node_type, x=features, nulls=nulls, texts=texts)
 
@@ -75,7 +76,7 @@ def guess_edges(
     key = _key(sample, src, dst)
     used = tuple(name for name in (src, dst, time, weight, key) if name is not None)
     wanted = f"{place}: expected {read.width} columns of numbers besides {_listed(used)}"
-    features = _features(sample, used, read.width, wanted)
+    features = _features(sample, used, read, wanted)
     unit = None if time is None else _unit(sample, time)
     optional = [name for name in used if sample[name].null_count]
     nulls = _nulls(sample, features, read) | dict.fromkeys(optional, SKIP)
@@ -137,7 +138,8 @@ def _unit(sample: pa.Table, time: str) -> TimeUnit | None:
 
 def _key(sample: pa.Table, src: str, dst: str) -> str | None:
     """A column of numbers that differ in all rows."""
-    found = _first(sample, KEYS)
+    ending = [name for name in sample.column_names if name.lower().endswith("_id") and name not in (src, dst)]
+    found = _first(sample, (*KEYS, *ending))
     if found is None or found in (src, dst) or not pa.types.is_integer(_kind(sample, found)):
         return None
     bounds = pc.min_max(sample[found]).as_py()
@@ -145,9 +147,14 @@ def _key(sample: pa.Table, src: str, dst: str) -> str | None:
     return found if fits and _is_unique(sample, found) else None
 
 
-def _features(sample: pa.Table, used: Sequence[str], width: int, wanted: str) -> list[str] | str | None:
+def _features(
+    sample: pa.Table, used: Sequence[str], read: ReadFeatures, wanted: str
+) -> list[str] | str | None:
+    width = read.width
     if not width:
         return None
+    if read.columns and set(read.columns) <= set(sample.column_names):
+        return list(read.columns)
     others = [name for name in sample.column_names if name not in used]
     for name in others:
         column = sample[name]
