@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch_geometric import nn as pyg
 from torch_geometric.nn import aggr
-from torch_geometric.utils import scatter
+from torch_geometric.utils import degree, scatter, softmax
 
 WIDTH = 3
 GROUPS = {"batch": ("node", "in", "group")}
@@ -52,6 +52,12 @@ def added(layers, h, batch, size):
     return h.new_zeros(number, h.size(1)).index_add(0, batch, h)
 
 
+def weighed(layers, h, batch, size):
+    """A softmax over each group and the number of its members, without the number of groups."""
+    number = degree(batch, size).clamp(min=1).view(-1, 1)
+    return scatter(h * softmax(h, batch), batch, 0, size) / number
+
+
 POOLINGS = {
     "mean": lambda: Grouped(lambda layers, h, batch, size: pyg.global_mean_pool(h, batch, size)),
     "several aggregations": lambda: Grouped(
@@ -67,6 +73,7 @@ POOLINGS = {
     "softmax aggregation": lambda: Grouped(aggregated, aggr=aggr.SoftmaxAggregation(t=0.7)),
     "variance": lambda: Grouped(aggregated, aggr=aggr.VarAggregation()),
     "index_add": lambda: Grouped(added),
+    "softmax and degree": lambda: Grouped(weighed),
 }
 """Poolings by an argument ``batch``."""
 

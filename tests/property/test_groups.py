@@ -32,7 +32,14 @@ SEQUENCES = draws(4, 100)
 TO, IN = ("node", "to", "node"), ("node", "in", "group")
 SCHEMA = Schema({"node": WIDTH, "group": 0}, {TO: EdgeSchema(), IN: EdgeSchema()})
 MODES = ({"threads": 2}, {"keep": "aggregates"}, {"mode": "lazy"}, {"keep_degree": 3})
-ALONG_EDGES = ("attention", "softmax aggregation", "variance", "all: attention", "all: variance")
+ALONG_EDGES = (
+    "attention",
+    "softmax aggregation",
+    "softmax and degree",
+    "variance",
+    "all: attention",
+    "all: variance",
+)
 """Poolings whose messages read more than a member's row, which `keep_degree` does not take."""
 WILD = 10.0 ** np.array([-3, 0, 4])
 """The magnitudes of the features' channels."""
