@@ -223,6 +223,13 @@ def test_a_column_of_a_table_gives_the_groups():
     assert engine.predict([10, 11]).tolist() == [[5.0], [2.0]]
 
 
+def test_the_types_of_a_graph_that_has_the_groups():
+    """Its edges to groups carry no messages, so the module is not called with them."""
+    module = POOLINGS["mean"]()
+    by_schema = Model.from_pyg(module, lg.Graph(SCHEMA), groups=GROUPS)
+    assert by_schema.digest == Model.from_pyg(module, groups={"batch": "group"}).digest
+
+
 # Bad input
 
 
@@ -320,3 +327,17 @@ def test_a_group_that_is_missing_changes_nothing():
     with pytest.raises(InputError, match="99"):
         engine.predict([99])
     assert (frozen(engine.graph.state()), frozen(engine.state())) == states
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"id": [1]}, "expected one column 'shop', got 'id'"),
+        ({"id": [1], "shop": pa.array([None], pa.int64())}, "row 0, column 'shop': expected a value"),
+        ({"id": [1], "shop": [5]}, "a node of type 'group', got 5, which is not in the graph"),
+    ],
+)
+def test_a_table_without_the_groups_is_refused(columns, message):
+    mapping = lg.TableMapping(nodes=[lg.NodeRows("id", "node")], edges=[lg.EdgeRows("id", "shop", IN)])
+    with pytest.raises(InputError, match=message):
+        lg.Graph.from_tables(SCHEMA, {"payments": pa.table(columns)}, {"payments": mapping})
