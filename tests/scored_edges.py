@@ -121,12 +121,18 @@ def name(numbers: np.ndarray, text: bool) -> np.ndarray:
     return np.array([f"n{one}" for one in numbers.tolist()], np.str_) if text else numbers
 
 
-def make_batch(rng: np.random.Generator, edges: EdgeSchema, columns: np.ndarray, text: bool) -> Events:
-    """A few events of every kind. columns: the magnitude of each feature of a node."""
+def make_batch(
+    rng: np.random.Generator, edges: EdgeSchema, columns: np.ndarray, text: bool, *, hub: bool = False
+) -> Events:
+    """A few events of every kind. columns: the magnitude of each feature of a node. hub: most edges lead to
+    one node."""
     events = Events()
     for _ in range(int(rng.integers(1, 5))):
         n = int(rng.integers(1, 6))
-        src, dst = (name(rng.integers(0, NODES, n), text) for _ in range(2))
+        sources, targets = rng.integers(0, NODES, (2, n))
+        if hub:
+            targets[rng.random(n) < 0.8] = 0
+        src, dst = name(sources, text), name(targets, text)
         key = rng.integers(0, 3, n) if edges.duplicates == "keep" and rng.random() < 0.5 else None
         kind = rng.integers(0, 6)
         if kind < 3:

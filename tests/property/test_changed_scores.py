@@ -49,9 +49,10 @@ def read_all(engine: Engine, output: str) -> Scores:
     mode=st.sampled_from(MODES),
     wild=st.booleans(),
     messages=st.booleans(),
+    hub=st.booleans(),
 )
 def test_changes_lead_from_all_scores_to_all_scores(
-    seed: int, edges: EdgeSchema, text: bool, mode: dict, wild: bool, messages: bool
+    seed: int, edges: EdgeSchema, text: bool, mode: dict, wild: bool, messages: bool, hub: bool
 ) -> None:
     rng = np.random.default_rng(seed)
     model = make_scorer(
@@ -69,7 +70,7 @@ def test_changes_lead_from_all_scores_to_all_scores(
         if step == 3:
             graph = Graph.from_state(graph.state())
             engine = Engine(graph, model, state=engine.state(), follow=OUTPUTS, **mode)
-        batch = make_batch(rng, edges, columns, text)
+        batch = make_batch(rng, edges, columns, text, hub=hub)
         replaced = {id for chunk in batch.chunks if chunk.kind == "remove_nodes" for id in chunk.ids.tolist()}
         update = engine.apply(batch)
         for output in OUTPUTS:

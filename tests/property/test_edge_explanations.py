@@ -133,7 +133,7 @@ def check(moments: Moments, found: EdgeExplanation, given: tuple | None) -> None
     assert [one.end for one in found.neighbors] == sorted(str(one.end) for one in found.neighbors)
 
 
-@settings(max_examples=draws(6, 400), deadline=None, phases=(Phase.explicit, Phase.generate))
+@settings(max_examples=draws(4, 400), deadline=None, phases=(Phase.explicit, Phase.generate))
 @given(
     seed=st.integers(0, 2**32 - 1),
     edges=st.builds(

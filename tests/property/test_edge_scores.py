@@ -34,9 +34,10 @@ MODES = ({}, {"mode": "lazy"}, {"mode": ["eager", "lazy"]}, {"keep": "aggregates
     mode=st.sampled_from(MODES),
     wild=st.booleans(),
     messages=st.booleans(),
+    hub=st.booleans(),
 )
 def test_scores_are_the_oracles(
-    seed: int, edges: EdgeSchema, text: bool, mode: dict, wild: bool, messages: bool
+    seed: int, edges: EdgeSchema, text: bool, mode: dict, wild: bool, messages: bool, hub: bool
 ) -> None:
     rng = np.random.default_rng(seed)
     model = make_scorer(
@@ -50,10 +51,10 @@ def test_scores_are_the_oracles(
     graph.apply(Events().add_nodes(name(np.arange(NODES), text), rng.normal(size=(NODES, WIDTH)) * columns))
     engine = Engine(graph, model, **mode)
     for _ in range(int(rng.integers(2, 7))):
-        engine.apply(make_batch(rng, edges, columns, text))
+        engine.apply(make_batch(rng, edges, columns, text, hub=hub))
         check(engine, rng)
     restored = Engine(Graph.from_state(graph.state()), model, state=engine.state(), **mode)
-    batch = make_batch(rng, edges, columns, text)
+    batch = make_batch(rng, edges, columns, text, hub=hub)
     for one in (engine, restored):
         one.apply(batch)
     places = rng.integers(0, NODES, (2, PAIRS))
