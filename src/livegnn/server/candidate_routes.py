@@ -25,7 +25,7 @@ from livegnn.types import EdgeType, Ids
 CANDIDATES: Final = "/v1/candidates"
 _FEWER: Final = "ask for the candidates of fewer nodes at once, or raise largest_json_bytes of the server"
 _MOST_NODES: Final = 256
-"""Of a request: each takes about a millisecond, and longer while an index is filled."""
+"""Of a request: each scans all codes, some milliseconds in a graph of a million nodes."""
 
 
 class CandidateRequest(EdgeOutputRequest):
