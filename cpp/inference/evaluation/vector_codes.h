@@ -4,8 +4,8 @@
 //   query  ─► times spread, in whole numbers ─────────────► scores of all blocks, approximate ─► the best
 //
 // The center and the spread of a channel put all channels on one scale, so that no channel takes the codes of others;
-// the low and the step of a row fit its own range. A search reads all codes, 36 bytes for a node of 64 channels: that
-// is sequential, so a million nodes take about a millisecond, and a change costs no more than its own row.
+// the low and the step of a row fit its own range. A search reads all codes in order, 36 bytes for a node of 64
+// channels; a change costs no more than its own row.
 //
 // Invariants: the codes of a node depend on its vector, the centers and the spreads alone; what a search finds depends
 // on the codes and the query alone, on any number of threads and with any instruction set.
