@@ -29,6 +29,7 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 import livegnn as lg
+from livegnn import checkpoint
 from livegnn.model import Transforms
 from train_bitcoin_otc import area_under_curve, average_precision
 
@@ -201,7 +202,7 @@ def precision_at(payments: Payments, scores: np.ndarray, count: int = CHECKED) -
 def save(folder: Path, model: lg.Model, graph: lg.Graph) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     model.save(folder / "payments.lgnn")
-    lg.checkpoint.write(folder / "graph.lgck", {"graph": graph.state()}, 0)
+    checkpoint.write(folder / "graph.lgck", {"graph": graph.state()}, 0)
     (folder / "deployment.toml").write_text(DEPLOYMENT, encoding="utf-8")
 
 
