@@ -164,6 +164,7 @@ WEIGHT = {"name": "edge_weight", "datatype": "FP32"}
         ([*ENDS, {**WEIGHT, "shape": [1], "data": [True]}], "edge_weight must be FP32, numbers"),
         ([*ENDS, {**WEIGHT, "shape": [2], "data": [1]}], r"the shape of edge_weight must be \[n\] or"),
         ([*ENDS, {**WEIGHT, "shape": [-1, -1], "data": [1]}], "the shape of edge_weight"),
+        ([*ENDS, {**WEIGHT, "shape": [1, 2], "data": [1, 1]}], r"shape of edge_weight must be \[n\] or"),
         ([*ENDS, {**WEIGHT, "shape": "n", "data": [1]}], "the shape of edge_weight"),
         ([*ENDS, {**WEIGHT, "shape": [1], "data": [10**400]}], "308 digits|must be"),
         ([*ENDS, {**WEIGHT, "shape": [1], "datatype": "FP64", "data": [1]}], "must be FP32, got 'FP64'"),

@@ -251,6 +251,12 @@ def test_bad_input_changes_nothing(given, error, message) -> None:
     assert all(np.array_equal(before.arrays[key], after.arrays[key]) for key in before.arrays)
 
 
+def test_an_edge_output_is_no_output_of_nodes() -> None:
+    engine = Engine(make_graph(), MODEL)
+    with pytest.raises(InputError, match="'risk' is an edge output: read it by score, predict_edges or"):
+        engine.predict([0], output="risk")
+
+
 def test_edges_that_are_not_there_are_refused() -> None:
     graph = make_graph()
     engine = Engine(graph, MODEL)

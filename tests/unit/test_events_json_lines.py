@@ -3,6 +3,7 @@
 import json
 import re
 
+import numpy as np
 import pytest
 from events_strategies import event_lists
 from hypothesis import given, settings
@@ -184,3 +185,10 @@ def test_values_that_json_cannot_hold_are_refused() -> None:
         Events().add_edges(1, 2, weight=float("nan")).to_json_lines()
     with pytest.raises(InputError, match="valid Unicode"):
         Events().add_nodes("\ud800").to_json_lines()
+
+
+def test_records_may_have_texts_of_numpy() -> None:
+    """As the ids of neighbours are."""
+    ids = np.array(["ann", "bob"])
+    record = {"event": "add_edge", "src": ids[0], "dst": ids[1]}
+    assert Events.from_records([record]) == Events().add_edges(["ann"], ["bob"])

@@ -245,7 +245,7 @@ def _check_growth(place: str, record: "Mapping[str, JSON]") -> None:
 def _check_id(place: str, name: str, value: JSON) -> type:
     if type(value) is int and 0 <= value <= _LARGEST_ID:
         return int
-    if type(value) is str and "\0" not in value:
+    if isinstance(value, str) and "\0" not in value:  # also of NumPy
         return str
     raise InputError(
         f"{place}: expected {name!r} to be an integer from 0 to 2^63 - 1 or text, got {quoted(value)}"

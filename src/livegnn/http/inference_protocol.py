@@ -162,7 +162,10 @@ def read_pairs(body: bytes, header_length: str | None, largest: int) -> PairsReq
     tensors = dict(zip(names, zip(asked.inputs, _divide(asked.inputs, asked.rest), strict=True), strict=True))
     sources, targets = (_read_ids(*tensors[name], name) for name in _ENDS)
     attr, weight = (_read_rows(*tensors[name], name) if name in tensors else None for name in _COLUMNS)
-    weight = None if weight is None else weight.reshape(-1)
+    if weight is not None:
+        if weight.shape[1] != 1:
+            raise InputError(f"the shape of edge_weight must be [n] or [n, 1], got {list(weight.shape)}")
+        weight = weight.reshape(-1)
     return PairsRequest(sources, targets, attr, weight, asked.form, asked.min_seq, asked.timeout)
 
 

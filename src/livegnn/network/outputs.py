@@ -31,6 +31,7 @@ class Outputs:
             for name, value in model.outputs.items()
         }
         self._first = next(iter(self._by_name.values()))
+        self._of_edges = frozenset(model.edge_outputs)
 
     def find(self, name: str | None, others: Collection[str] = ()) -> Output:
         """The output with a name; None means the first. Raises `InputError` if there is none. others: names
@@ -39,6 +40,10 @@ class Outputs:
             return self._first
         found = self._by_name.get(name) if isinstance(name, str) else None
         if found is None:
+            if isinstance(name, str) and name in self._of_edges:
+                raise InputError(
+                    f"{name!r} is an edge output: read it by score, predict_edges or a sink of edges"
+                )
             names = ", ".join(map(repr, [*self._by_name, *others]))
             raise InputError(f"output must be one of the model's, {names}, got {name!r}")
         return found
