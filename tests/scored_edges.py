@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from hypothesis import strategies as st
 
 from livegnn import EdgeSchema, Events, Model
 from livegnn.graph import Snapshot
@@ -15,6 +16,17 @@ from livegnn.types import DEFAULT_EDGE_TYPE, EdgeType
 WIDTH, HIDDEN, EMBEDDED, COLUMNS = 3, 5, 4, 2
 NODES = 10
 MAGNITUDES = (1e-6, 1.0, 1e9)
+
+
+def edge_schemas() -> st.SearchStrategy[EdgeSchema]:
+    """Schemas of all kinds of edges that are scored."""
+    return st.builds(
+        EdgeSchema,
+        undirected=st.booleans(),
+        weighted=st.booleans(),
+        duplicates=st.sampled_from(["keep", "replace"]),
+        edge_dim=st.sampled_from([0, 2]),
+    )
 
 
 def make_scorer(

@@ -15,7 +15,7 @@ from livegnn.inference.explanation import EdgeExplanation, Shares
 from livegnn.model import Model
 from livegnn.oracle import edge_reference, reference
 from livegnn.types import DEFAULT_EDGE_TYPE
-from scored_edges import NODES, WIDTH, make_batch, make_scorer, name
+from scored_edges import NODES, WIDTH, edge_schemas, make_batch, make_scorer, name
 
 EDGES = 3
 OUTPUTS = ("risk", "alike")
@@ -136,13 +136,7 @@ def check(moments: Moments, found: EdgeExplanation, given: tuple | None) -> None
 @settings(max_examples=draws(4, 400), deadline=None, phases=(Phase.explicit, Phase.generate))
 @given(
     seed=st.integers(0, 2**32 - 1),
-    edges=st.builds(
-        EdgeSchema,
-        undirected=st.booleans(),
-        weighted=st.booleans(),
-        duplicates=st.sampled_from(["keep", "replace"]),
-        edge_dim=st.sampled_from([0, 2]),
-    ),
+    edges=edge_schemas(),
     text=st.booleans(),
     mode=st.sampled_from(["eager", "lazy"]),
     messages=st.booleans(),

@@ -14,7 +14,7 @@ from gate import draws
 from livegnn import EdgeSchema, Engine, Events, Graph, Schema
 from livegnn.oracle.exactness import judge, scales_of
 from livegnn.types import DEFAULT_EDGE_TYPE
-from scored_edges import MAGNITUDES, NODES, WIDTH, compute_scores, make_batch, make_scorer, name
+from scored_edges import MAGNITUDES, NODES, WIDTH, compute_scores, edge_schemas, make_batch, make_scorer, name
 
 PAIRS = 12
 MODES = ({}, {"mode": "lazy"}, {"mode": ["eager", "lazy"]}, {"keep": "aggregates"}, {"keep_degree": 3})
@@ -23,13 +23,7 @@ MODES = ({}, {"mode": "lazy"}, {"mode": ["eager", "lazy"]}, {"keep": "aggregates
 @settings(max_examples=draws(25, 600), deadline=None, phases=(Phase.explicit, Phase.generate))
 @given(
     seed=st.integers(0, 2**32 - 1),
-    edges=st.builds(
-        EdgeSchema,
-        undirected=st.booleans(),
-        weighted=st.booleans(),
-        duplicates=st.sampled_from(["keep", "replace"]),
-        edge_dim=st.sampled_from([0, 2]),
-    ),
+    edges=edge_schemas(),
     text=st.booleans(),
     mode=st.sampled_from(MODES),
     wild=st.booleans(),

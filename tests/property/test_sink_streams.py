@@ -1,30 +1,21 @@
-"""Sinks beside a dict: whatever fails, is slow or crashes, a sink ends with the predictions of the service.
+"""Sinks of predictions beside a dict, step by step (stepped_sink.py)."""
 
-A sink stores some rows of a write and fails; while it writes, batches are applied, checkpoints written, other
-models switched to. A crash leaves the log, the checkpoints and what the sink has stored.
-"""
-
-import contextlib
 import itertools
-import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import initialize, rule
 
 from gate import draws
 from livegnn import Engine, Events, Graph
 from livegnn.connectors.row_filter import RowFilter
 from livegnn.connectors.sink_view import SinkView
-from livegnn.log.sqlite import SqliteLog
-from livegnn.runtime import CheckpointPolicy, Runtime, restore
+from livegnn.inference import RowPredictor
+from stepped_sink import SinkRules, SteppedSink
 from streams import WIDTH, make_graph, make_model, make_stream
-from with_sink import Register, Table
 
 
 def flips(text: bool) -> Iterator[Events]:
@@ -51,105 +42,42 @@ FILTERS = [
 ]
 
 
-class Service:
-    """A runtime with two models and a sink, which sends when it is told to."""
+class Service(SteppedSink):
+    """A sink of predictions."""
 
     def __init__(
         self, filter: RowFilter | None, *, text: bool = False, most: int = 60, model: str | None = None
     ) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="livegnn-sinks-"))
-        self.table, self.register = Table(), Register()
-        self.text, self.filter, self.most, self.model = text, filter, most, model
+        self.text, self.most, self.model = text, most, model
         self.stream, self.flips = iter(STREAMS[text]), flips(text)
-        self.open()
+        super().__init__(filter)
 
-    def open(self) -> None:
-        def sink(graph: Graph, state: object) -> SinkView:
-            return SinkView(
-                graph,
-                self.table,
-                model=self.model,
-                filter=self.filter,
-                most_rows=self.most,
-                state=state,
-            )
+    def factories(self) -> dict[str, object]:
+        return {name: Engine.factory(model, name=name, threads=1) for name, model in MODELS.items()}
 
-        factories = {name: Engine.factory(model, name=name, threads=1) for name, model in MODELS.items()}
-        self.log = SqliteLog(self.folder / "events.db")
-        policy = CheckpointPolicy(self.folder / "checkpoints", every_events=None, beside=False)
-        graph, views = restore(
-            factories | {"sink": sink},
-            lambda: make_graph(text=self.text),
-            directory=policy.directory,
-            log=self.log,
+    def make_graph(self) -> Graph:
+        return make_graph(text=self.text)
+
+    def make_view(self, graph: Graph, state: object) -> SinkView:
+        return SinkView(
+            graph, self.table, model=self.model, filter=self.filter, most_rows=self.most, state=state
         )
-        self.runtime = Runtime(self.log, graph, *views.values(), checkpoints=policy, register=self.register)
-        self.view = views["sink"]
-        self.view._begin(self.runtime)  # without its thread: the rules say when it sends
 
     def apply(self) -> None:
         if (events := next(self.stream, None)) is not None:
             self.runtime.append(events)
             self.runtime.step()
 
-    def save(self) -> None:
-        self.runtime._checkpoints.write(self.runtime.seq)
-        assert self.runtime._checkpoints.failure is None
-
-    def switch(self) -> None:
-        self.runtime.models.switch("other" if self.runtime.models.serving == "engine" else "engine")
-
-    def send(self, stores: int | None = None, meanwhile: Sequence[str] = ()) -> None:
-        """A round. stores: as of `Table`. meanwhile: methods that are called in its first write."""
-        self.table.stores = stores
-        self.table.meanwhile = [getattr(self, name) for name in meanwhile]
-        with contextlib.suppress(ConnectionError):
-            self.view._send_round()
-        self.table.stores, self.table.meanwhile = None, []
-
-    def crash(self) -> None:
-        """Ends it at once, and starts it again."""
-        self.runtime.models.close()
-        self.log.close()
-        self.runtime = self.view = None
-        self.open()
-
-    def stop(self) -> None:
-        self.runtime.stop()
-        self.log.close()
-        self.open()
-
     def flip(self) -> None:
         self.stream = iter([next(self.flips)])
         self.apply()
 
-    def compare(self) -> None:
-        assert (self.view.lag, self.view.oldest_age) == (0, 0.0)
-        engine = self.runtime.models.find(self.model)
+    def rows(self, engine: RowPredictor) -> dict[object, np.ndarray]:
         ids = self.runtime.graph.ids()
-        now = dict(zip(ids.tolist(), engine.predict(ids), strict=True))
-        there = {id: row for id, row in self.table.rows.items() if row[2] is not None}
-        assert there.keys() == now.keys()
-        for id, (_, model, prediction) in there.items():
-            assert model == engine.name
-            if self.filter is None:
-                np.testing.assert_array_equal(prediction, now[id])
-            else:
-                assert not self.filter.passes(now[id][None], prediction[None])[0]
-
-    def close(self) -> None:
-        """Sends the rest, and compares."""
-        for _ in range(2):
-            self.send()
-        self.compare()
-        self.runtime.stop()
-        self.log.close()
-        shutil.rmtree(self.folder)
+        return dict(zip(ids.tolist(), engine.predict(ids), strict=True))
 
 
-class SinkMachine(RuleBasedStateMachine):
-    service: Service | None = None
-
+class SinkMachine(SinkRules):
     @initialize(
         text=st.booleans(), filter=st.sampled_from(FILTERS), most=st.integers(1, 60), named=st.booleans()
     )
@@ -157,40 +85,8 @@ class SinkMachine(RuleBasedStateMachine):
         self.service = Service(filter, text=text, most=most, model="other" if named else None)
 
     @rule()
-    def apply_batch(self) -> None:
-        self.service.apply()
-
-    @rule()
-    def save_checkpoint(self) -> None:
-        self.service.save()
-
-    @rule()
-    def switch_model(self) -> None:
-        self.service.switch()
-
-    @rule(
-        stores=st.none() | st.integers(0, 30),
-        meanwhile=st.lists(st.sampled_from(["apply", "save", "switch"]), max_size=3),
-    )
-    def send_round(self, stores: int | None, meanwhile: list[str]) -> None:
-        self.service.send(stores, meanwhile)
-
-    @rule()
-    def crash_and_restart(self) -> None:
-        self.service.crash()
-
-    @rule(stores=st.integers(0, 30), meanwhile=st.lists(st.sampled_from(["apply", "save"]), max_size=3))
-    def crash_in_a_write(self, stores: int, meanwhile: list[str]) -> None:
-        self.service.send(stores, meanwhile)
-        self.service.crash()
-
-    @rule()
     def stop_and_restart(self) -> None:
         self.service.stop()
-
-    def teardown(self) -> None:
-        if self.service is not None:
-            self.service.close()
 
 
 SinkMachine.TestCase.settings = settings(
