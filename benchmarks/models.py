@@ -1,9 +1,10 @@
 """One batch of edge changes through the models of NeutronRT's figures 7 and 8, beside full recomputation.
 
-Six two-layer models (128 -> 256 -> 40 on arxiv's shape, as in the paper's table III): GCN, GraphSAGE, GIN
-and MoNet, which are incremental in every layer; AGNN and GAT (4 heads), which are constrained: a node whose
-own row changed is computed from all its in-neighbours. Batches are additions and removals of edges in equal
-parts. For each batch size:
+Two-layer models (128 -> 256 -> 40 on arxiv's shape, as in the paper's table III): GCN, GraphSAGE, GIN and
+MoNet, which are incremental in every layer; AGNN and GAT (4 heads), which are constrained: a node whose own
+row changed is computed from all its in-neighbours. So is GINe, which the paper does not have: GIN with
+states of edges that the rows of both ends update between the layers. Batches are additions and removals of
+edges in equal parts. For each batch size:
 
 - time of `Engine.apply`, of the same engine when it may reuse embeddings but not aggregates (same kernels, so
   what is left is the paper's idea alone), and of PyG on the affected nodes' neighbourhoods, with and without
@@ -35,6 +36,7 @@ from livegnn.graph import EdgeSchema, Schema
 from livegnn.oracle.exactness import EXACTNESS, judge
 from livegnn.types import DEFAULT_EDGE_TYPE, IntArray
 from neighborhoods import (
+    FEATURED,
     EmbeddingReuse,
     FullNeighborhood,
     GroupReuse,
@@ -48,8 +50,8 @@ from neighborhoods import (
 from report import Report, arguments, memory_gib
 from stopwatch import median_ms, time_each
 
-KINDS = ("GCN", "GraphSAGE", "GIN", "MoNet", "AGNN", "GAT")
-CONSTRAINED = ("AGNN", "GAT")
+KINDS = ("GCN", "GraphSAGE", "GIN", "MoNet", "AGNN", "GAT", "GINe")
+CONSTRAINED = ("AGNN", "GAT", "GINe")
 GROUPS = "groups"
 MEMBERS = ("node", "in", "group")
 HIDDEN = 256
@@ -66,18 +68,18 @@ def edges_only(batch: Batch) -> Batch:
 def events_of(batch: Batch, kind: str) -> lg.Events:
     """A batch as LiveGNN takes it."""
     events = lg.Events().remove_edges(batch.remove_src, batch.remove_dst)
-    features = edge_features(batch.add_src, batch.add_dst) if kind == "MoNet" else None
+    features = edge_features(batch.add_src, batch.add_dst) if kind in FEATURED else None
     return events.add_edges(batch.add_src, batch.add_dst, edge_attr=features)
 
 
 def make_engine(kind: str, module: TwoLayers, stream: UpdateStream, threads: int) -> lg.Engine:
     graph = stream.graph
-    columns = EdgeSchema(undirected=graph.undirected, edge_dim=2 if kind == "MoNet" else 0)
+    columns = EdgeSchema(undirected=graph.undirected, edge_dim=2 if kind in FEATURED else 0)
     live = lg.Graph(Schema({"node": graph.num_features}, {DEFAULT_EDGE_TYPE: columns}))
     events = lg.Events().add_nodes(np.arange(graph.num_nodes), graph.x)
-    features = edge_features(stream.start_src, stream.start_dst) if kind == "MoNet" else None
+    features = edge_features(stream.start_src, stream.start_dst) if kind in FEATURED else None
     live.apply(events.add_edges(stream.start_src, stream.start_dst, edge_attr=features))
-    whole = WithEdgeFeatures(module) if kind == "MoNet" else WithoutEdgeFeatures(module)
+    whole = WithEdgeFeatures(module) if kind in FEATURED else WithoutEdgeFeatures(module)
     return lg.Engine(live, lg.Model.from_pyg(whole, in_channels=graph.num_features), threads=threads)
 
 

@@ -27,7 +27,10 @@ from graphs import Batch, Float32, Int64
 from peers import Adjacency, _distinct, _edges, _mirror, _update
 
 CHUNK = 8192  # targets at a time, as in the paper
-BIPARTITE = ("GraphSAGE", "GIN", "GAT", "MoNet")  # kinds whose PyG layers take (x, x_target)
+BIPARTITE = ("GraphSAGE", "GIN", "GAT", "MoNet", "GINe")  # kinds whose PyG layers take (x, x_target)
+FEATURED = ("MoNet", "GINe")
+"""Kinds that read features of edges."""
+STATES = 16  # numbers of an edge between two layers of GINe
 
 
 class TwoLayers(nn.Module):
@@ -50,6 +53,9 @@ class TwoLayers(nn.Module):
         elif kind == "MoNet":
             self.conv1 = pyg.GMMConv(in_channels, hidden, dim=2, kernel_size=2)
             self.conv2 = pyg.GMMConv(hidden, out_channels, dim=2, kernel_size=2)
+        elif kind == "GINe":
+            self.conv1 = pyg.GINEConv(nn.Linear(in_channels, hidden), edge_dim=2)
+            self.conv2 = UpdatedEdges(hidden, out_channels)
         else:
             layer = {"GCN": pyg.GCNConv, "GraphSAGE": pyg.SAGEConv}[kind]
             self.conv1, self.conv2 = layer(in_channels, hidden), layer(hidden, out_channels)
@@ -58,6 +64,27 @@ class TwoLayers(nn.Module):
         given = (edge_index,) if edge_attr is None else (edge_index, edge_attr)
         h = self.conv1(self.enter(x), *given).relu()
         return self.leave(self.conv2(h, *given))
+
+
+class UpdatedEdges(nn.Module):
+    """A GINEConv on states of edges, which are computed of the rows of both ends and the edge's features."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.update = nn.Linear(2 * in_channels + 2, STATES)
+        self.conv = pyg.GINEConv(nn.Linear(in_channels, out_channels), edge_dim=STATES)
+
+    def forward(
+        self,
+        x: Tensor | tuple[Tensor, Tensor],
+        edge_index: Tensor,
+        edge_attr: Tensor,
+        size: tuple[int, int] | None = None,
+    ) -> Tensor:
+        source, target = x if isinstance(x, tuple) else (x, x)
+        ends = [source[edge_index[0]], target[edge_index[1]], edge_attr]
+        states = self.update(torch.cat(ends, dim=-1)).relu()
+        return self.conv(x, edge_index, states, size=size)
 
 
 class WithoutEdgeFeatures(nn.Module):
@@ -141,7 +168,7 @@ class Neighborhoods:
             given: dict[str, Tensor | tuple[int, int]] = {}
             if self._module.kind in BIPARTITE:
                 given["size"] = (len(needed), len(targets))
-                if self._module.kind == "MoNet":
+                if self._module.kind in FEATURED:
                     given["edge_attr"] = torch.from_numpy(edge_features(sources, ends))
                 rows = conv((x, x[: len(targets)]), edge_index, **given)
             else:

@@ -21,6 +21,7 @@ from models import (
     typed,
 )
 from neighborhoods import (
+    FEATURED,
     EmbeddingReuse,
     FullNeighborhood,
     GroupReuse,
@@ -64,7 +65,7 @@ def test_both_peers_and_the_engine_equal_pyg(kind, symmetric):
         snapshot = engine.graph.snapshot()
         edge_index = next(iter(snapshot.edge_index.values()))
         attributes = ()
-        if kind == "MoNet":
+        if kind in FEATURED:
             attributes = (torch.from_numpy(edge_features(edge_index[0], edge_index[1])),)
         with torch.no_grad():
             expected = module(torch.from_numpy(graph.x), torch.from_numpy(edge_index), *attributes)
