@@ -1,9 +1,9 @@
 """Messages that are rows of a table, or changes of rows, as events by a mapping.
 
 A group of messages is read by columns, by the native core if all are of the usual form (`usual_rows`). If
-values of a column are of several kinds, rows with the same kinds are read together. Rows with wrong values
-are read alone. If it is not known which are wrong, the group is halved. Each message becomes the events of
-one entry.
+values of a column are of several kinds, rows with the same kinds are read together. If values are wrong, the
+other rows are read together; if it is not known which are wrong, the group is halved. Each message becomes
+the events of one entry.
 
 Debezium's messages are read in all their forms: with an envelope (`before`, `after`, `op`) or without one, as
 its transformation ExtractNewRecordState leaves them; with the schema of Kafka Connect in each message, which
@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Final, NamedTuple, TypeAlias, cast
+from typing import Final, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 import orjson
@@ -34,6 +34,7 @@ from livegnn.types import JSON
 from livegnn.wording import quoted
 
 Row: TypeAlias = Mapping[str, JSON]
+_Found = TypeVar("_Found")
 
 UNAVAILABLE: Final = "__debezium_unavailable_value"
 """Debezium's value of a large column that an update did not change, where the old row is not logged."""
@@ -154,39 +155,60 @@ class RowMessages:
         except InputError as error:
             refused = as_value(error)
         if len(changes) == 1:
-            corrected = self._correction(changes[0])
+            corrected = self._corrections(changes)[0]
             return [refused if corrected is None else corrected]
-        found: list[Events | InputError] = [refused] * len(changes)
-        for part in self._parts(changes, refused):
-            for position, one in zip(part, self._read([changes[at] for at in part]), strict=True):
-                found[position] = one
-        return found
+        if not isinstance(refused, WrongValuesError):
+            return _put_together(changes, [(part, self._read) for part in self._apart(changes)])
+        right, wrong = _divide(len(changes), refused)
+        return _put_together(changes, [(right, self._read), (wrong, self._read_wrong)])
 
-    def _parts(self, changes: Sequence[RowChange], refused: InputError) -> Sequence[Sequence[int]]:
+    def _read_wrong(self, changes: Sequence[RowChange]) -> Sequence[Events | InputError]:
+        """As `_read`, of changes of which each is refused by itself."""
+        corrected = self._corrections(changes)
+        return [
+            self._read([change])[0] if events is None else events
+            for change, events in zip(changes, corrected, strict=True)
+        ]
+
+    def _apart(self, changes: Sequence[RowChange]) -> Sequence[Sequence[int]]:
         """The positions of changes that cannot be read together, in smaller groups."""
-        every = range(len(changes))
-        if isinstance(refused, WrongValuesError):
-            wrong = sorted(set(refused.rows.tolist()))
-            others = sorted(set(every).difference(wrong))
-            return [others, *([at] for at in wrong)]
         tables = [[one.old for one in changes], [one.new for one in changes]]
         converters = [one.converters for one in changes]
         groups = group_alike(tables, converters, self._reader.mapping.columns, (UNAVAILABLE,))
-        half = len(changes) // 2
+        every, half = range(len(changes)), len(changes) // 2
         return groups if len(groups) > 1 else [every[:half], every[half:]]
 
-    def _correction(self, change: RowChange) -> Events | None:
-        """The events of a change that corrects a row, None if it does not: the old row was refused for values
-        that its removal does not need. Its ids and keys are removed, with any conditions, because the graph
-        may have what an earlier version gave."""
-        if change.old is None:
-            return None
+    def _corrections(self, changes: Sequence[RowChange]) -> Sequence[Events | None]:
+        """The events of changes that correct a row, None for those that do not: the old row was refused for
+        values that its removal does not need. Its ids and keys are removed, with any conditions, because the
+        graph may have what an earlier version gave."""
         keys = {name for entry in self._removing.entries for name in entry.rows.keys}
-        old = {name: value if name in keys else None for name, value in change.old.items()}
-        with suppress(InputError):
-            columns = self._columns([change._replace(old=old)])
-            return read_each_change(self._reader, columns, removing=self._removing)[0]
-        return None
+        correcting = [at for at, one in enumerate(changes) if one.old is not None]
+        found: list[Events | None] = [None] * len(changes)
+        bare = [
+            changes[at]._replace(
+                old={name: value if name in keys else None for name, value in (changes[at].old or {}).items()}
+            )
+            for at in correcting
+        ]
+        for position, events in zip(correcting, self._correct(bare), strict=True):
+            found[position] = events
+        return found
+
+    def _correct(self, changes: Sequence[RowChange]) -> Sequence[Events | None]:
+        """The events of changes whose old rows have keys alone, None for those that are still refused."""
+        if not changes:
+            return []
+        try:
+            return read_each_change(self._reader, self._columns(changes), removing=self._removing)
+        except InputError as error:
+            refused = as_value(error)
+        if len(changes) == 1:
+            return [None]
+        if not isinstance(refused, WrongValuesError):
+            return _put_together(changes, [(part, self._correct) for part in self._apart(changes)])
+        right, wrong = _divide(len(changes), refused)
+        return _put_together(changes, [(right, self._correct), (wrong, lambda some: [None] * len(some))])
 
     def _columns(self, changes: Sequence[RowChange]) -> RowChanges:
         """The rows as tables. Raises InputError for values of different kinds in a column."""
@@ -204,6 +226,23 @@ class RowMessages:
     def _table(self, rows: Sequence[Row | None], converters: Sequence[Mapping[str, Converter]]) -> pa.Table:
         reader = self._reader
         return to_table(rows, converters, reader.mapping.columns, times=self._times, name=reader.name)
+
+
+def _divide(count: int, refused: WrongValuesError) -> tuple[list[int], list[int]]:
+    """The positions of right rows, and of wrong ones."""
+    wrong = set(refused.rows.tolist())
+    return [at for at in range(count) if at not in wrong], sorted(wrong)
+
+
+def _put_together(
+    changes: Sequence[RowChange],
+    parts: "Sequence[tuple[Sequence[int], Callable[[Sequence[RowChange]], Sequence[_Found]]]]",
+) -> Sequence[_Found]:
+    """What is found for each change, read in parts."""
+    found: dict[int, _Found] = {}
+    for positions, read in parts:
+        found.update(zip(positions, read([changes[at] for at in positions]), strict=True))
+    return [found[at] for at in range(len(changes))]
 
 
 def to_table(

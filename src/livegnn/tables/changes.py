@@ -16,7 +16,7 @@ from livegnn.errors import InputError
 from livegnn.events import Chunk, Events
 from livegnn.events.builder import from_chunks
 from livegnn.events.chunk import Kind
-from livegnn.tables.columns import count_rows
+from livegnn.tables.columns import WrongKindError, WrongValuesError, count_rows, is_text
 from livegnn.tables.entries import Entry
 from livegnn.tables.given import Given, Rows, codes_of, in_order, joined, without_repetitions
 from livegnn.tables.mapping import EdgeRows
@@ -103,12 +103,12 @@ def _take(
     """The nodes and edges that the changes add and remove, by type."""
     old_reader = reader if removing is None else removing
     new, old = _positions(changes, reader.name, first_row)
-    reader.check(changes.new.schema)
     numbers = count_rows(first_row, len(changes.kinds))
+    _check(reader, changes.new, numbers)
     after_columns = reader.columns_of(changes.new)
     before_columns = {} if changes.old is None else old_reader.columns_of(changes.old)
     if changes.old is not None:
-        old_reader.check(changes.old.schema)
+        _check(old_reader, changes.old, numbers)
     taken: dict[NodeType | EdgeType, _Taken] = {}
     by_type: dict[NodeType | EdgeType, list[tuple[Entry, Entry]]] = {}
     for entry, old_entry in zip(reader.entries, old_reader.entries, strict=True):
@@ -124,6 +124,19 @@ def _take(
                 before.append(reader.given(entry, before_columns, old, numbers, keys_alone=True))
         taken[type_] = _Taken(after, *_removed(before, after))
     return taken
+
+
+def _check(reader: TableReader, table: pa.Table, numbers: Rows) -> None:
+    """As `TableReader.check`; a column of texts or truths that should be of numbers is wrong in all rows that
+    have a value there. Numbers may be of another kind because of other rows alone."""
+    try:
+        reader.check(table.schema)
+    except WrongKindError as error:
+        column = table.column(error.column)
+        there = column.is_valid().to_numpy()
+        if there.any() and (is_text(column.type) or pa.types.is_boolean(column.type)):
+            raise WrongValuesError(str(error), numbers[there]) from None
+        raise
 
 
 def _positions(changes: RowChanges, name: str, first_row: int) -> tuple[Rows, Rows]:

@@ -22,6 +22,14 @@ _DASHES: Final = (8, 13, 18, 23)
 _DIGITS: Final = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 
 
+class WrongKindError(InputError):
+    """A column of another kind than the mapping needs. column: its name."""
+
+    def __init__(self, message: str, column: str) -> None:
+        super().__init__(message)
+        self.column = column
+
+
 class WrongValuesError(InputError):
     """Values of one column that cannot be accepted. rows: the numbers of their rows; the message names the
     first."""

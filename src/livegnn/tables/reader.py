@@ -12,6 +12,7 @@ from livegnn.events.builder import from_chunks
 from livegnn.schema import Schema
 from livegnn.tables.columns import (
     Column,
+    WrongKindError,
     count_rows,
     expected_of,
     is_list,
@@ -67,7 +68,9 @@ class TableReader:
                 if role == "features" and len(rows.features) > 1 and is_list(kinds[name]):
                     expected = "numbers"
                 if expected is not None:
-                    raise InputError(f"{entry.place}column {name!r}: expected {expected}, got {kinds[name]}")
+                    raise WrongKindError(
+                        f"{entry.place}column {name!r}: expected {expected}, got {kinds[name]}", name
+                    )
                 self._check_fill(entry, name, role, kinds[name])
             for condition in rows.conditions:
                 kind = kinds[condition.column]
@@ -75,9 +78,10 @@ class TableReader:
             if rows.time is not None and rows.time_unit is not None:
                 kind = kinds[rows.time]
                 if not is_number(kind) and not pa.types.is_null(kind):  # of no value, nothing is known
-                    raise InputError(
+                    raise WrongKindError(
                         f"{entry.place}column {rows.time!r}: expected numbers, because it has a time_unit, "
-                        f"got {kind}: leave time_unit out"
+                        f"got {kind}: leave time_unit out",
+                        rows.time,
                     )
 
     def _check_fill(self, entry: Entry, name: str, role: str, kind: pa.DataType) -> None:
