@@ -238,7 +238,7 @@ def _put_together(
     changes: Sequence[RowChange],
     parts: "Sequence[tuple[Sequence[int], Callable[[Sequence[RowChange]], Sequence[_Found]]]]",
 ) -> Sequence[_Found]:
-    """What is found for each change, read in parts."""
+    """The result for each change, read in parts."""
     found: dict[int, _Found] = {}
     for positions, read in parts:
         found.update(zip(positions, read([changes[at] for at in positions]), strict=True))
