@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 import livegnn as lg
+from saved_service import save_service
 
 SEED = 0
 CHANNELS = 128  # random numbers of a member, after a one, of which the sums count its ratings
@@ -50,16 +51,6 @@ SCHEMA = lg.Schema(
     | dict.fromkeys(LATELY, lg.EdgeSchema(timed=True, time_to_live=30 * DAY)),
 )
 DATA = Path(__file__).parents[1] / "src" / "livegnn" / "demo" / "data" / "bitcoin_otc.npz"
-DEPLOYMENT = """\
-[log]
-path = "events.db"
-
-[graph]
-path = "graph.lgck"
-
-[model]
-path = "knowledge.lgnn"
-"""
 
 
 class Facts(NamedTuple):
@@ -295,13 +286,6 @@ def rank_by_rule(facts: Facts, begin: int, every: int, *, rate_back: bool) -> np
     return np.array(places)
 
 
-def save(folder: Path, model: lg.Model, graph: lg.Graph) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    model.save(folder / "knowledge.lgnn")
-    lg.checkpoint.write(folder / "graph.lgck", {"graph": graph.state()}, 0)
-    (folder / "deployment.toml").write_text(DEPLOYMENT, encoding="utf-8")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=DATA, help="bitcoin_otc.npz (default: that of the demo)")
@@ -317,8 +301,7 @@ def main() -> None:
     if arguments.save:
         graph = Ranking(model, rows_of(int(max(known.src.max(), known.dst.max())) + 2))
         graph.add(known)
-        save(arguments.save, model, graph.engine.graph)
-        print(f"livegnn serve {arguments.save / 'deployment.toml'}")
+        save_service(arguments.save, "knowledge", model, graph.engine.graph)
     print(f"{len(facts.src) - begin:,} ratings after the first {begin:,}, one of {arguments.every} is ranked")
     print("rows of                   MRR   hits@10")
     measured = {

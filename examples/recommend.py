@@ -40,8 +40,8 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 import livegnn as lg
-from livegnn import checkpoint
 from livegnn.demo import ratings as demo_ratings
+from saved_service import save_service
 
 SEED = 0
 CHANNELS = 64
@@ -55,16 +55,6 @@ NOTHING = 1e-30  # a weight below those of all ratings
 DAY = 86_400.0
 RATES = ("member", "rates", "member")
 SCHEMA = lg.Schema({"member": CHANNELS}, {RATES: lg.EdgeSchema(weighted=True)})
-DEPLOYMENT = """\
-[log]
-path = "events.db"
-
-[graph]
-path = "graph.lgck"
-
-[model]
-path = "partners.lgnn"
-"""
 
 
 class Ratings(NamedTuple):
@@ -283,13 +273,6 @@ def figures(ranks: np.ndarray, of: Kinds) -> tuple[float, float, float, float]:
     return tuple(float(values[group].mean()) for values, group in groups)  # type: ignore[return-value]
 
 
-def save(folder: Path, model: lg.Model, ratings: Ratings) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    model.save(folder / "partners.lgnn")
-    checkpoint.write(folder / "graph.lgck", {"graph": Market(model, ratings).graph.state()}, 0)
-    (folder / "deployment.toml").write_text(DEPLOYMENT, encoding="utf-8")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--save", type=Path, help="the folder of a model and a deployment that serves it")
@@ -297,8 +280,7 @@ def main() -> None:
     ratings, cutoff = load()
     model = train(ratings.between(0, cutoff))
     if arguments.save:
-        save(arguments.save, model, ratings.between(0, cutoff))
-        print(f"livegnn serve {arguments.save / 'deployment.toml'}")
+        save_service(arguments.save, "partners", model, Market(model, ratings.between(0, cutoff)).graph)
     of = kinds(ratings, cutoff)
     print(f"{of.known.sum():,} ratings of known members, {of.reply.sum():,} of them replies")
     print("recommendations    recall of the ten   mean reciprocal rank   recall, replies   recall, others")

@@ -29,8 +29,8 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 
 import livegnn as lg
-from livegnn import checkpoint
 from livegnn.model import Transforms
+from saved_service import save_service
 from train_bitcoin_otc import area_under_curve, average_precision
 
 SEED = 0
@@ -45,16 +45,6 @@ SCHEMA = lg.Schema(
     {"account": 1}, {PAYS: lg.EdgeSchema(duplicates="keep", edge_dim=1)}, auto_add={"account": (1.0,)}
 )
 DATA = Path(__file__).parents[1] / "tests" / "data" / "amlsim_20k.npz"
-DEPLOYMENT = """\
-[log]
-path = "events.db"
-
-[graph]
-path = "graph.lgck"
-
-[model]
-path = "payments.lgnn"
-"""
 
 
 class Payments(NamedTuple):
@@ -199,13 +189,6 @@ def precision_at(payments: Payments, scores: np.ndarray, count: int = CHECKED) -
     return float(np.concatenate(checked).mean())
 
 
-def save(folder: Path, model: lg.Model, graph: lg.Graph) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    model.save(folder / "payments.lgnn")
-    checkpoint.write(folder / "graph.lgck", {"graph": graph.state()}, 0)
-    (folder / "deployment.toml").write_text(DEPLOYMENT, encoding="utf-8")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
@@ -220,8 +203,7 @@ def main() -> None:
     known, later = payments.between(0, TRAIN_DAYS), payments.between(TRAIN_DAYS, 10**6)
     model = train(known, accounts)
     if arguments.save:
-        save(arguments.save, model, graph_of(known, accounts))
-        print(f"livegnn serve {arguments.save / 'deployment.toml'}")
+        save_service(arguments.save, "payments", model, graph_of(known, accounts))
     print(f"{len(later.day):,} payments after day {TRAIN_DAYS}, {later.is_laundering.mean():.1%} laundering")
     print(f"rows of         precision at {CHECKED} a day   ROC AUC   average precision")
     scores = {"amount alone": by_amount(known, later), **score_stream(model, payments, accounts, DELAYS)}

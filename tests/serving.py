@@ -107,3 +107,11 @@ class Server:
     ) -> None:
         if self.process.poll() is None:
             self.stop()
+
+
+def serve_saved(folder: Path) -> Server:
+    """A server of the deployment in a folder, at a free port."""
+    deployment = folder / "deployment.toml"
+    text = deployment.read_text(encoding="utf-8")
+    deployment.write_text(text + "[server]\nport = 0\n", encoding="utf-8")
+    return Server(deployment)

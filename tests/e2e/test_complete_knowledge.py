@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import loopback
-from serving import Server
+from serving import serve_saved
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,11 +51,8 @@ def test_live_rows_complete_the_graph(example: ModuleType, ratings: Path, tmp_pa
 
     ranking = example.Ranking(model, example.rows_of(122))
     ranking.add(known)
-    example.save(tmp_path / "saved", model, ranking.engine.graph)
-    (tmp_path / "saved" / "deployment.toml").write_text(
-        example.DEPLOYMENT + "[server]\nport = 0\n", encoding="utf-8"
-    )
-    server = Server(tmp_path / "saved" / "deployment.toml")
+    example.save_service(tmp_path / "saved", "knowledge", model, ranking.engine.graph)
+    server = serve_saved(tmp_path / "saved")
     try:
         output = f"output:{example.TRUSTS}"
         body = {"sources": [3] * 5, "targets": [5, 6, 7, 8, 9], "output": output}

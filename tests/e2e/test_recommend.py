@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import loopback
-from serving import Server
+from serving import serve_saved
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,10 +47,9 @@ def test_partners_are_recommended_as_they_rate(
     assert (baselines["not rated back"] > 0).mean() > 0.45
     assert 0.02 < (baselines["popular"] > 0).mean() < 0.25
 
-    example.save(tmp_path / "saved", model, known)
-    deployment = tmp_path / "saved" / "deployment.toml"
-    deployment.write_text(example.DEPLOYMENT + "[server]\nport = 0\n", encoding="utf-8")
-    server = Server(deployment)
+    graph = example.Market(model, known).graph
+    example.save_service(tmp_path / "saved", "partners", model, graph)
+    server = serve_saved(tmp_path / "saved")
     try:
         answer = loopback.post(f"{server.address}/v1/candidates", json={"nodes": [3, 7], "k": 5})
         assert answer.status_code == 200, answer.text

@@ -11,7 +11,7 @@ import pytest
 
 import livegnn as lg
 import loopback
-from serving import Server
+from serving import serve_saved
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,11 +49,8 @@ def test_payments_are_scored_before_they_are_made(example: ModuleType, rings: Pa
     assert scores["live"][0] == scores["last night"][0]
     assert not np.array_equal(scores["live"], scores["last night"])
 
-    example.save(tmp_path / "saved", model, example.graph_of(known, 400))
-    (tmp_path / "saved" / "deployment.toml").write_text(
-        example.DEPLOYMENT + "[server]\nport = 0\n", encoding="utf-8"
-    )
-    server = Server(tmp_path / "saved" / "deployment.toml")
+    example.save_service(tmp_path / "saved", "payments", model, example.graph_of(known, 400))
+    server = serve_saved(tmp_path / "saved")
     try:
         body = {
             "sources": later.src[:5].tolist(),
