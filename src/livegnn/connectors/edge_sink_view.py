@@ -4,16 +4,13 @@ The id of an edge is a text, which a sink stores as any other: the JSON list of 
 a type that keeps parallel edges, its key.
 """
 
-import time
-from collections.abc import Callable
-from typing import TypeGuard
+from typing import TypeGuard, Unpack
 
 import numpy as np
 import orjson
 
-from livegnn.connectors.row_filter import RowFilter
 from livegnn.connectors.sink import Sink
-from livegnn.connectors.sink_view import SinkView
+from livegnn.connectors.sink_view import SinkSettings, SinkView
 from livegnn.connectors.unsent import AnyIds
 from livegnn.errors import InputError
 from livegnn.graph import Graph, GraphDelta
@@ -22,7 +19,7 @@ from livegnn.inference.followed_edges import EdgeNames
 from livegnn.network.outputs import EdgeOutput
 from livegnn.runtime.present_rows import PresentRows, read_present_edges
 from livegnn.texts import Texts
-from livegnn.types import Ids, State
+from livegnn.types import Ids
 
 
 class EdgeSinkView(SinkView):
@@ -30,32 +27,9 @@ class EdgeSinkView(SinkView):
     (`EngineOptions.follow`). The other arguments, and the errors, are those of `SinkView`.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        sink: Sink,
-        *,
-        edges: str,
-        name: str = "sink",
-        model: str | None = None,
-        filter: RowFilter | None = None,
-        every_seconds: float = 0.1,
-        most_rows: int = 4096,
-        state: State | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, graph: Graph, sink: Sink, *, edges: str, **settings: Unpack[SinkSettings]) -> None:
         self._edge_output = edges
-        super().__init__(
-            graph,
-            sink,
-            name=name,
-            model=model,
-            filter=filter,
-            every_seconds=every_seconds,
-            most_rows=most_rows,
-            state=state,
-            clock=clock,
-        )
+        super().__init__(graph, sink, **settings)
 
     def _has_text_ids(self) -> bool:
         return True

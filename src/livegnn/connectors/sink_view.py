@@ -20,7 +20,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
 import numpy as np
 
@@ -58,6 +58,18 @@ _MOST: Final = 1 << 20
 
 PREFIX: Final = "sinks."
 """Of the names of the views of a deployment's sinks."""
+
+
+class SinkSettings(TypedDict, total=False):
+    """The arguments of `SinkView` beside its graph and its sink."""
+
+    name: str
+    model: str | None
+    filter: RowFilter | None
+    every_seconds: float
+    most_rows: int
+    state: State | None
+    clock: Callable[[], float]
 
 
 class SinkView(View):
