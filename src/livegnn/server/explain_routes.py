@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from fastapi import APIRouter, Request
@@ -109,26 +110,19 @@ class _Asked:
 
     def explain(self, runtime: Runtime) -> EdgeExplanation:
         """Raises what the methods of the engine raise."""
-        asked, edge_type = self._asked, self._edge_type
+        asked = self._asked
         engine = runtime.models.find_engine(asked.model)
+        explain: Callable[..., EdgeExplanation]
         if asked.existing:
-            return engine.explain_edge(
-                asked.source,
-                asked.target,
-                since=asked.since,
-                key=asked.key,
-                output=asked.output,
-                edge_type=edge_type,
-                timeout=asked.timeout,
-            )
-        return engine.explain_score(
+            explain = partial(engine.explain_edge, key=asked.key)
+        else:
+            explain = partial(engine.explain_score, edge_attr=asked.edge_attr, edge_weight=asked.edge_weight)
+        return explain(
             asked.source,
             asked.target,
             since=asked.since,
-            edge_attr=asked.edge_attr,
-            edge_weight=asked.edge_weight,
             output=asked.output,
-            edge_type=edge_type,
+            edge_type=self._edge_type,
             timeout=asked.timeout,
         )
 
