@@ -10,6 +10,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -213,7 +214,12 @@ def test_rows_are_logged_together_as_each_alone(
     producer.flush()
     joined: list[int] = []
     appended = KafkaTopic._append_joined
-    monkeypatch.setattr(KafkaTopic, "_append_joined", lambda *a: joined.extend(a[-1]) or appended(*a))
+
+    def append_joined(source: KafkaTopic, runs: Any) -> bool:
+        joined.extend(one.messages for one in runs)
+        return appended(source, runs)
+
+    monkeypatch.setattr(KafkaTopic, "_append_joined", append_joined)
 
     def read(messages: int, most_bytes: int) -> int:
         monkeypatch.setattr(connector, "_MOST_BYTES", most_bytes)

@@ -10,13 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby
-from typing import Final, TypeAlias, TypeVar, get_args
+from itertools import accumulate, groupby, islice
+from typing import Final, NamedTuple, TypeAlias, TypeVar, get_args
 
 from livegnn.connectors.kafka_partitions import Arrived, Begin, Partitions, Unreachable, check_place
 from livegnn.errors import InputError, LiveGNNError, LogError, OverloadedError, SourceError, as_value
 from livegnn.events import Events, json_lines
-from livegnn.events.builder import JoinedEvents, from_chunks
+from livegnn.events.builder import JoinedEvents, cut, from_chunks
 from livegnn.log import Appended, Origin, Outcomes
 from livegnn.log.idempotency import check_origin
 from livegnn.log.kafka.connection import Connection, Settings
@@ -41,6 +41,14 @@ _LOOK_SECONDS: Final = 5.0  # between two requests for the ends of the partition
 _RETRY_SECONDS: Final = 1.0
 _MOST_BYTES: Final = 1 << 19  # in one append, or one message
 _LARGEST: Final = 64 << 20
+
+
+class _Run(NamedTuple):
+    """Neighbouring messages of one partition as one entry. messages: their number."""
+
+    events: JoinedEvents
+    origin: Origin
+    messages: int
 
 
 class KafkaTopic:
@@ -185,14 +193,11 @@ class KafkaTopic:
         # are put together: otherwise each change of partition would cost an append of its own.
         messages = sorted((one for one in group if not one.is_end), key=lambda one: one.partition)
         runs = [list(run) for _, run in groupby(messages, lambda one: one.partition)]
-        found = [self._joined(run) for run in runs]
-        joined = [(*one, len(run)) for one, run in zip(found, runs, strict=True) if one is not None]
-        if joined and not self._insist(partial(self._append_joined, *zip(*joined, strict=True))):
+        joined, others = self._join_runs(runs)
+        if joined and not self._insist(partial(self._append_joined, joined)):
             return False
-        for run, one in zip(runs, found, strict=True):
-            if one is not None:
-                continue
-            append = self._one_by_one(run)
+        if others:
+            append = self._one_by_one(others)
             if append is None or not self._insist(append):
                 return False
         for arrived in group:
@@ -209,31 +214,54 @@ class KafkaTopic:
         return True
 
     def _one_by_one(self, messages: Sequence[Arrived]) -> "Callable[[], bool] | None":
-        """Appends messages of one partition, each as it is; None if it is stopped before they are read."""
+        """Appends messages, each as it is; None if it is stopped before they are read."""
         entries = self._read(decode_safely, self._decode, [one.value for one in messages])
         if entries is None:
             return None
         origins = [Origin(self.name, one.partition, one.offset, one.value) for one in messages]
         return partial(self._append, entries, origins)
 
-    def _joined(self, messages: Sequence[Arrived]) -> tuple[JoinedEvents, Origin] | None:
-        """Messages of one partition as one entry, with one check and one payload; None if they cannot be, or
-        if the log may have some of them."""
-        log, first, last = self._runtime.log, messages[0], messages[-1]
-        if self._join is None or len(messages) == 1 or not log.takes_joined:
+    def _join_runs(self, runs: Sequence[Sequence[Arrived]]) -> tuple[list[_Run], list[Arrived]]:
+        """Runs of messages, each of one partition, as an entry each; and the messages that no entry has."""
+        joined = self._joined(runs)
+        if joined is None and len(runs) > 1:  # a run may have a message that only `decode` can read
+            each = [(run, self._joined([run])) for run in runs]
+            others = [one for run, found in each if found is None for one in run]
+            return [one for _, found in each for one in found or ()], others
+        return joined or [], [] if joined else [one for run in runs for one in run]
+
+    def _joined(self, runs: Sequence[Sequence[Arrived]]) -> list[_Run] | None:
+        """Each run as one entry. All are read and checked together: some messages take hardly longer than
+        one. None if they cannot be joined, or if the log may have some of them."""
+        messages = [one for run in runs for one in run]
+        if self._join is None or len(messages) < 2 or not self._runtime.log.takes_joined:
             return None
-        stored = log.position(self.name, first.partition)
-        if stored is not None and stored >= first.offset:
+        if any(self._may_be_stored(run[0]) for run in runs):
             return None
         joined = self._read(self._join, [one.value for one in messages])
-        if joined is None or not len(joined[0]):
+        if joined is None:
             return None
         try:
             checked = self._runtime.check(joined[0])
         except InputError:
             return None
-        events = JoinedEvents(checked, checked.schema, [size for size in joined[1] if size])
-        return events, Origin(self.name, last.partition, last.offset)
+        left = iter(joined[1])
+        sizes = [[size for size in islice(left, len(run)) if size] for run in runs]
+        if not all(sizes):
+            return None
+        parts = cut(checked, accumulate(map(sum, sizes)))
+        return [
+            _Run(
+                JoinedEvents(part, checked.schema, of),
+                Origin(self.name, run[-1].partition, run[-1].offset),
+                len(run),
+            )
+            for run, part, of in zip(runs, parts, sizes, strict=True)
+        ]
+
+    def _may_be_stored(self, message: Arrived) -> bool:
+        stored = self._runtime.log.position(self.name, message.partition)
+        return stored is not None and stored >= message.offset
 
     def _read(self, read: "Callable[..., _Found]", *values: object) -> "_Found | None":
         """Waits for a registry that reading needs; None if it is stopped before."""
@@ -245,16 +273,17 @@ class KafkaTopic:
             if self._stopping.is_set():
                 return None
 
-    def _append_joined(
-        self, entries: Sequence[JoinedEvents], origins: Sequence[Origin], counts: Sequence[int]
-    ) -> bool:
-        """Whether the log has taken them; waits for a while if it has not. counts: messages of each."""
-        outcomes = self._attempt(partial(self._runtime.append_all, entries, None, origins))
+    def _append_joined(self, runs: Sequence[_Run]) -> bool:
+        """Whether the log has taken them; waits for a while if it has not."""
+        append = self._runtime.append_all
+        outcomes = self._attempt(
+            lambda: append([one.events for one in runs], None, [one.origin for one in runs])
+        )
         if outcomes is None:
             return False
-        for outcome, count in zip(outcomes, counts, strict=True):
+        for outcome, run in zip(outcomes, runs, strict=True):
             assert isinstance(outcome, Appended)  # the events were checked
-            self.stored += 0 if outcome.again else count
+            self.stored += 0 if outcome.again else run.messages
         return True
 
     def _append(self, entries: Sequence[Events | InputError], origins: Sequence[Origin]) -> bool:
