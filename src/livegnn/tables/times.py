@@ -5,6 +5,7 @@ A time without a zone is one of UTC. A text may have slashes in its date: year, 
 Microseconds are rounded once, as `datetime.timestamp()` does it.
 """
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
@@ -17,6 +18,7 @@ from livegnn.types import DoubleArray
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    _Forms: TypeAlias = tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]
     Refuse: TypeAlias = Callable[[npt.NDArray[np.bool_] | pa.Array, str], None]
 
 PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -26,10 +28,12 @@ _EXACT: Final = 2**53
 _MONTH: Final = r"(?:0[1-9]|1[0-2])"
 _DAY: Final = r"(?:0[1-9]|[12]\d|3[01])"
 _DATE: Final = rf"\d{{4}}(?:-{_MONTH}-{_DAY}|/{_MONTH}/{_DAY})"
-_CLOCK: Final = r"(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d{1,9})?)?"
-_ZONE: Final = r"(?:Z|[+-](?:0\d|1\d|2[0-3])(?::?[0-5]\d)?)"
-_ISO: Final = rf"^{_DATE}(?:[T ]{_CLOCK}{_ZONE}?)?$"
-_ZONED: Final = rf":[0-9.]+{_ZONE}$"
+_CLOCK: Final = r"(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.(\d{1,9}))?)?"
+_ZONE: Final = r"(Z|[+-](?:0\d|1\d|2[0-3])(?::?[0-5]\d)?)"
+_ISO: Final = rf"{_DATE}(?:[T ]{_CLOCK}{_ZONE}?)?"
+_PATTERN: Final = re.compile(_ISO.encode())
+_MICROS: Final = 6  # digits
+_FEW: Final = 200
 _FORM: Final = (
     "a time as in 2026-03-01, 2026-03-01T12:30:00.5 or 2026-03-01T12:30:00+01:00 "
     "(numbers of a text file need a time_unit in the mapping)"
@@ -99,10 +103,9 @@ def _rounded(counts: "npt.NDArray[np.int64]", per_second: int) -> DoubleArray:
 def _texts(values: pa.Array, refuse: "Refuse") -> DoubleArray:
     """ISO 8601: a date, perhaps a clock, perhaps a zone; its date may have slashes."""
     texts = values.cast(pa.string())
-    refuse(pc.invert(pc.match_substring_regex(texts, _ISO)), _FORM)
+    valid, zoned, nanos = _forms(texts) if len(texts) > _FEW else _forms_of_few(texts)
+    refuse(~valid, _FORM)
     texts = pc.replace_substring(texts, "/", "-")
-    zoned = pc.match_substring_regex(texts, _ZONED).to_numpy(zero_copy_only=False)
-    nanos = pc.match_substring_regex(texts, r"\.\d{7,9}").to_numpy(zero_copy_only=False)
     seconds = np.zeros(len(texts), dtype=np.float64)
     for has_zone in (False, True):
         for fine in (False, True):
@@ -111,13 +114,33 @@ def _texts(values: pa.Array, refuse: "Refuse") -> DoubleArray:
                 continue
             unit = "ns" if fine else "us"
             kind = pa.timestamp(unit, "UTC") if has_zone else pa.timestamp(unit)
+            alike = texts if len(at) == len(texts) else texts.take(pa.array(at))
             try:
-                stamps = texts.take(pa.array(at)).cast(kind)
+                stamps = alike.cast(kind)
             except pa.ArrowInvalid:
                 _refuse_days(texts, at, kind, refuse)
                 raise
             seconds[at] = _stamps(_integers(stamps), unit)
     return seconds
+
+
+def _forms(texts: pa.Array) -> "_Forms":
+    """Where texts are times, where they have a zone, and where more than six digits of a second."""
+    patterns = (rf"^{_ISO}$", rf":[0-9.]+{_ZONE}$", r"\.\d{7,9}")
+    valid, zoned, nanos = (
+        pc.match_substring_regex(texts, one).to_numpy(zero_copy_only=False) for one in patterns
+    )
+    return valid, zoned, nanos
+
+
+def _forms_of_few(texts: pa.Array) -> "_Forms":
+    """As `_forms`, for which pyarrow compiles its patterns in each call: that takes longer than the texts."""
+    found = [_PATTERN.fullmatch(one) for one in texts.view(pa.binary()).to_pylist()]
+    parts = [(None, None) if one is None else one.groups() for one in found]
+    valid = np.array([one is not None for one in found], dtype=bool)
+    zoned = np.array([zone is not None for _, zone in parts], dtype=bool)
+    nanos = np.array([len(fraction or b"") > _MICROS for fraction, _ in parts], dtype=bool)
+    return valid, zoned, nanos
 
 
 def _refuse_days(texts: pa.Array, at: "npt.NDArray[np.int64]", kind: pa.DataType, refuse: "Refuse") -> None:
