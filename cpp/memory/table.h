@@ -4,8 +4,8 @@
 // The stride of wide rows is a whole number of cache lines, so that a row never touches more lines than necessary.
 //
 // Invariants: padding is zero; rows past `rows()` do not exist; a new row is zero. Rows of width 0 take no memory.
-// Growth has three steps: `prepare` makes a larger copy, `resize` installs it and takes no time, `settle` frees what it
-// has replaced.
+// Growth has three steps: `prepare` makes the rows' block larger, or a larger copy of it, `resize` installs the copy
+// and takes no time, `settle` frees what it has replaced.
 //
 // Thread safety: `prepare` and `settle` may run concurrently with readers; beyond that none, the owner must not grow or
 // write the table while it is read.
@@ -25,6 +25,7 @@
 
 #ifdef __linux__
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "memory/huge_pages.h"
 #endif
@@ -44,23 +45,18 @@ inline size_t row_stride(size_t width) {
 // A block of zeroed floats. Large blocks come directly from the operating system: their pages are zeroed when first
 // touched, by the thread that touches them, and are huge pages if the system allows it. Rows are read at random, and
 // without huge pages nearly every row costs a TLB miss in addition to the cache miss.
+//
+// A large block can grow where it is: more addresses are reserved than it uses, which takes no memory. To copy a
+// gigabyte would take a quarter of a second, in the middle of a batch.
 class FloatBlock {
  public:
   FloatBlock() = default;
   explicit FloatBlock(size_t floats) : size_(floats) {
     if (floats == 0) return;
-    const size_t bytes = (floats * sizeof(float) + kCacheLine - 1) / kCacheLine * kCacheLine;
+    const size_t bytes = bytes_of(floats);
 #ifdef __linux__
     if (bytes >= kHugePage) {
-      mapped_ = bytes + kHugePage;
-      mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      if (mapping_ == MAP_FAILED) {
-        mapping_ = nullptr;
-        throw std::bad_alloc();
-      }
-      const auto address = (reinterpret_cast<uintptr_t>(mapping_) + kHugePage - 1) / kHugePage * kHugePage;
-      data_ = reinterpret_cast<float*>(address);
-      madvise(data_, bytes, MADV_HUGEPAGE);
+      map(bytes);
       return;
     }
 #endif
@@ -86,7 +82,55 @@ class FloatBlock {
   const float* data() const { return data_; }
   size_t size() const { return size_; }
 
+  // Makes it this much larger where it is, while readers go on; returns false if it cannot. Requires: more than `size`.
+  bool extend([[maybe_unused]] size_t floats) noexcept {
+#ifdef __linux__
+    const size_t bytes = bytes_of(floats);
+    if (mapping_ == nullptr || bytes > reserved()) return false;
+    if (mprotect(data_, bytes, PROT_READ | PROT_WRITE) != 0) return false;
+    madvise(data_, bytes, MADV_HUGEPAGE);
+    size_ = floats;
+    return true;
+#else
+    return false;
+#endif
+  }
+
  private:
+  static size_t bytes_of(size_t floats) { return (floats * sizeof(float) + kCacheLine - 1) / kCacheLine * kCacheLine; }
+
+#ifdef __linux__
+  static constexpr size_t kReserved = 32;                   // times the first size
+  static constexpr size_t kMostReserved = size_t{1} << 43;  // bytes; a process has 2^47
+
+  void map(size_t bytes) {
+    mapped_ = (may_reserve(bytes) ? kReserved : 1) * bytes + kHugePage;
+    mapping_ = mmap(nullptr, mapped_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapping_ == MAP_FAILED) {
+      mapping_ = nullptr;
+      throw std::bad_alloc();
+    }
+    const auto address = (reinterpret_cast<uintptr_t>(mapping_) + kHugePage - 1) / kHugePage * kHugePage;
+    data_ = reinterpret_cast<float*>(address);
+    if (mprotect(data_, bytes, PROT_READ | PROT_WRITE) != 0) {
+      munmap(mapping_, mapped_);
+      mapping_ = nullptr;
+      throw std::bad_alloc();
+    }
+    madvise(data_, bytes, MADV_HUGEPAGE);
+  }
+
+  // Where addresses are limited, those that are reserved would lack elsewhere.
+  static bool may_reserve(size_t bytes) {
+    rlimit limit{};
+    return bytes <= kMostReserved / kReserved && getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY;
+  }
+
+  size_t reserved() const {
+    return static_cast<size_t>(static_cast<char*>(mapping_) + mapped_ - reinterpret_cast<char*>(data_));
+  }
+#endif
+
   void swap(FloatBlock& other) {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
@@ -135,6 +179,7 @@ class Table {
       file_->reserve(floats);
       return;
     }
+    if (block_.extend(floats)) return;
     FloatBlock bigger(floats);
     if (rows_ > 0) std::memcpy(bigger.data(), data_, rows_ * stride_ * sizeof(float));
     next_ = std::move(bigger);

@@ -1,5 +1,6 @@
 #include "memory/table.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cstdlib>
@@ -94,6 +95,40 @@ TEST(table_forgets_growth_that_was_not_used) {
   table.row(8)[0] = 7;
   table.resize(1000);
   CHECK_EQ(table.row(8)[0], 7.0f);
+}
+
+TEST(large_table_grows_where_it_is) {
+  Table table(16);
+  size_t rows = kHugePage / (16 * sizeof(float));
+  table.resize(rows);
+  table.row(rows - 1)[15] = 7;
+  const float* const first = table.row(0);
+  for (size_t more = rows; more < 16 * rows; more += more / 2) {
+    table.prepare(more);
+    table.settle();  // the growth is not used
+    table.resize(more);
+    CHECK(table.row(0) == first);
+    CHECK_EQ(table.row(more - 1)[15], more == rows ? 7.0f : 0.0f);
+  }
+  table.resize(100 * rows);  // more than is reserved
+  CHECK(table.row(0) != first);
+  CHECK_EQ(table.row(rows - 1)[15], 7.0f);
+  CHECK_EQ(table.row(100 * rows - 1)[15], 0.0f);
+}
+
+TEST(large_table_grows_where_addresses_are_limited) {
+  rlimit before{};
+  CHECK_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  const rlimit limited{size_t{1} << 46, before.rlim_max};
+  CHECK_EQ(setrlimit(RLIMIT_AS, &limited), 0);
+  Table table(16);
+  const size_t rows = kHugePage / (16 * sizeof(float));
+  table.resize(rows);
+  table.row(rows - 1)[15] = 7;
+  table.resize(4 * rows);
+  CHECK_EQ(setrlimit(RLIMIT_AS, &before), 0);
+  CHECK_EQ(table.row(rows - 1)[15], 7.0f);
+  CHECK_EQ(table.row(4 * rows - 1)[15], 0.0f);
 }
 
 TEST(table_without_columns_takes_no_memory) {
