@@ -1,15 +1,10 @@
 #include "json/few_rows.h"
 
-#include <charconv>
-#include <cmath>
-
 #include "json/form_reader.h"
+#include "json/form_writer.h"
 
 namespace livegnn {
 namespace {
-
-constexpr size_t kNumberBytes = 32;
-constexpr float kLargeNumber = 1 << 24;  // all integers below are float32
 
 bool is_unreserved(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' || c == '~' ||
@@ -24,26 +19,6 @@ bool take_ids(FewIds* ids, const TakeId& take_id, const TakeComma& take_comma) {
     ++ids->count;
   } while (take_comma());
   return true;
-}
-
-void write_number(std::string* out, float number) {
-  if (!std::isfinite(number)) {
-    *out += "null";
-    return;
-  }
-  char text[kNumberBytes];
-  // Without an exponent, digits that float32 does not have would follow, and a float64 of them is another number.
-  const bool is_large = std::abs(number) >= kLargeNumber;
-  const char* const end = is_large ? std::to_chars(text, text + kNumberBytes, number, std::chars_format::scientific).ptr
-                                   : std::to_chars(text, text + kNumberBytes, number).ptr;
-  const std::string_view written(text, static_cast<size_t>(end - text));
-  *out += written;
-  if (written.find_first_of(".e") == std::string_view::npos) *out += ".0";  // else its reader has an integer
-}
-
-void write_integer(std::string* out, int64_t number) {
-  char text[kNumberBytes];
-  out->append(text, static_cast<size_t>(std::to_chars(text, text + kNumberBytes, number).ptr - text));
 }
 
 }  // namespace
@@ -90,7 +65,6 @@ std::optional<FewIds> read_parameters(std::string_view parameters, bool are_text
 }
 
 std::string write_answer(int64_t seq, const FewIds& ids, bool are_texts, std::span<const float> rows) {
-  const size_t width = rows.size() / ids.count;
   std::string out;
   out.reserve(64 + ids.count * 24 + rows.size() * 14);
   out += "{\"seq\":";
@@ -102,16 +76,9 @@ std::string write_answer(int64_t seq, const FewIds& ids, bool are_texts, std::sp
     out += ids.texts[i];
     if (are_texts) out += '"';
   }
-  out += "],\"predictions\":[";
-  for (size_t i = 0; i < ids.count; ++i) {
-    out += i > 0 ? ",[" : "[";
-    for (size_t j = 0; j < width; ++j) {
-      if (j > 0) out += ',';
-      write_number(&out, rows[i * width + j]);
-    }
-    out += ']';
-  }
-  out += "]}";
+  out += "],\"predictions\":";
+  write_rows(&out, rows, ids.count);
+  out += '}';
   return out;
 }
 

@@ -1,16 +1,13 @@
 #include "json/usual_events.h"
 
 #include <algorithm>
-#include <cmath>
 
-#include "json/form_reader.h"
+#include "json/form_values.h"
 
 namespace livegnn {
 namespace {
 
-constexpr size_t kBytesOfPart = 16;     // as of events/json_parts.py
-constexpr size_t kLongestText = 1024;   // of an id
-constexpr double kFloat32End = 3.4e38;  // the rest of float32 is unusual
+constexpr size_t kBytesOfPart = 16;  // as of events/json_parts.py
 constexpr int64_t kLargestKey = (1ll << 32) - 1;
 constexpr std::array<std::string_view, 3> kEdgeType = {"node", "to", "node"};
 constexpr std::string_view kNodeType = "node";
@@ -58,47 +55,6 @@ size_t find(const Names& names, std::string_view name, const Name& name_of) {
   return at;
 }
 
-bool take_float(FormReader& reader, float* number) {
-  double exact;
-  if (!take_real(reader, &exact) || !(std::abs(exact) < kFloat32End)) return false;
-  *number = static_cast<float>(exact);
-  return true;
-}
-
-bool take_row(FormReader& reader, std::vector<float>* row) {
-  row->clear();
-  if (!reader.take_token('[')) return false;
-  do {
-    float number;
-    if (!take_float(reader, &number)) return false;
-    row->push_back(number);
-  } while (reader.take_token(','));
-  return reader.take_token(']');
-}
-
-struct Id {
-  std::string_view text;  // if it has one
-  int64_t number = 0;
-
-  bool is_text() const { return text.data() != nullptr; }
-};
-
-bool take_id(FormReader& reader, Id* id) {
-  reader.skip_blanks();
-  if (reader.take('"')) {
-    return reader.take_text(&id->text, is_plain) && reader.take('"') && !id->text.empty() &&
-           id->text.size() <= kLongestText;
-  }
-  std::string_view digits;
-  return reader.take_number(&id->number, &digits);
-}
-
-bool take_names(FormReader& reader, std::array<std::string_view, 3>* names) {
-  return reader.take_token('[') && reader.take_quoted(&(*names)[0]) && reader.take_token(',') &&
-         reader.take_quoted(&(*names)[1]) && reader.take_token(',') && reader.take_quoted(&(*names)[2]) &&
-         reader.take_token(']');
-}
-
 }  // namespace
 
 // row: of its features.
@@ -107,7 +63,7 @@ struct UsualEvents::Event {
   EventKind kind{};
   uint32_t fields = 0;
   std::array<std::string_view, 3> names;
-  Id ids, dst;
+  FormId ids, dst;
   float weight = 0;
   double time = 0;
   int64_t key = 0;
@@ -152,12 +108,13 @@ struct UsualEvents::Event {
         return take_real(reader, &time);
       case kX:
       case kEdgeAttr:
+        row->clear();
         return take_row(reader, row);
       case kKey:
         reader.skip_blanks();
         return reader.take_number(&key, &text) && key <= kLargestKey;
       case kEdgeType_:
-        return take_names(reader, &names);
+        return take_edge_type(reader, &names);
       case kNodeType_:
         return reader.take_quoted(&names[0]);
       default:
@@ -236,16 +193,20 @@ bool UsualEvents::add_all(std::string_view text, bool in_lines) {
   FormReader reader(text);
   std::string_view name;
   if (!is_within(text) || !reader.take_token('{') || !reader.take_quoted(&name) || name != "events" ||
-      !reader.take_token(':') || !reader.take_token('[')) {
+      !reader.take_token(':') || !take_list(reader) || !reader.take_token('}')) {
     return false;
   }
+  reader.skip_blanks();
+  return reader.ended();
+}
+
+bool UsualEvents::take_list(FormReader& reader) {
+  if (!reader.take_token('[')) return false;
   do {
     Event event(&row_);
     if (!event.take(reader) || !add_event(event)) return false;
   } while (reader.take_token(','));
-  if (!reader.take_token(']') || !reader.take_token('}')) return false;
-  reader.skip_blanks();
-  return reader.ended();
+  return reader.take_token(']');
 }
 
 bool UsualEvents::add_event(Event& event) {

@@ -16,6 +16,8 @@
 #include <string_view>
 #include <vector>
 
+#include "json/form_reader.h"
+
 namespace livegnn {
 
 // As livegnn.events.chunk.KINDS counts them.
@@ -58,13 +60,17 @@ class UsualEvents {
   explicit UsualEvents(EventLimits limits) : limits_(limits) {}
   // Adds the events of a text. Returns their number; 0, with nothing added, if it is not of the form, or has none.
   size_t add(std::string_view text, bool in_lines);
+  // Adds the events of a list that stands here, of which there is one at least. Returns false, and leaves any of them,
+  // for another form; the user gives all up then.
+  bool take_list(FormReader& reader);
+  // Whether a text is as long as the limits allow, and has as many lists and objects.
+  bool is_within(std::string_view text) const;
   std::vector<EventRun>& runs() { return runs_; }
 
  private:
   struct Event;
   bool add_all(std::string_view text, bool in_lines);
   bool add_event(Event& event);
-  bool is_within(std::string_view text) const;
 
   const EventLimits limits_;
   std::vector<EventRun> runs_;
