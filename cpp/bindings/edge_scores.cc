@@ -17,6 +17,7 @@
 #include "bindings/prediction_work.h"
 #include "bindings/table_rows.h"
 #include "inference/engine.h"
+#include "store/indices_after.h"
 
 namespace livegnn::bindings {
 namespace {
@@ -34,15 +35,17 @@ struct FoundPairs {
   Missing missing = kNone;
 };
 
-// Call it inside a read.
-FoundPairs find_pairs(const Graph& graph, const EdgeOutput& output, const GivenIds& sources, const GivenIds& targets) {
+// Call it inside a read, or as the one writer. `at_source` and `at_target` know the indices of ids.
+template <class Indices>
+FoundPairs find_pairs(const Graph& graph, const GivenIds& sources, const GivenIds& targets, const Indices& at_source,
+                      const Indices& at_target) {
   FoundPairs found;
   const size_t count = count_of(sources);
   found.sources.reserve(count);
   found.targets.reserve(count);
   for (size_t i = 0; i < count; ++i) {
-    const uint32_t source = graph.nodes[output.source_type].ids.index_of(number_of(graph, sources, i));
-    const uint32_t target = graph.nodes[output.target_type].ids.index_of(number_of(graph, targets, i));
+    const uint32_t source = at_source.index_of(number_of(graph, sources, i));
+    const uint32_t target = at_target.index_of(number_of(graph, targets, i));
     found.missing = source == kNoIndex ? kNoSource : target == kNoIndex ? kNoTarget : kNone;
     if (found.missing != kNone) break;
     found.sources.push_back(source);
@@ -115,7 +118,8 @@ nb::object score_together(const Engine& engine, size_t edge_output, const GivenI
   const auto compute = [&] {
     retired = engine.retired();
     if (retired) return false;
-    pairs = find_pairs(engine.graph(), output, sources, targets);
+    const auto& nodes = engine.graph().nodes;
+    pairs = find_pairs(engine.graph(), sources, targets, nodes[output.source_type].ids, nodes[output.target_type].ids);
     score(output, &pairs, out.data());
     return pairs.missing == kNone;
   };
@@ -243,6 +247,29 @@ nb::object target_rows(const Engine& engine, size_t edge_output, In<uint32_t> in
   return nb::make_tuple(given(std::move(targets)), given(std::move(rows), count, width));
 }
 
+// As `score`, at the state after a batch that was prepared. Only the one writer may call it.
+nb::object score_prepared(const Engine& engine, const Prepared& prepared, const Delta& delta, size_t edge_output,
+                          const GivenIds& sources, const GivenIds& targets, const GivenFeatures& features,
+                          const GivenWeights& weights) {
+  const EdgeOutput& output = engine.program().edge_outputs.at(edge_output);
+  const size_t count = count_of(sources);
+  auto out = rows<float>(count, edge_output_width(engine.program(), edge_output));
+  FoundPairs pairs;
+  as_writer([&] {
+    const IndicesAfter at_source(engine.graph(), delta, output.source_type);
+    const IndicesAfter at_target(engine.graph(), delta, output.target_type);
+    pairs = find_pairs(engine.graph(), sources, targets, at_source, at_target);
+    if (pairs.missing != kNone) return;
+    const auto read = [&](std::span<const uint32_t> nodes, size_t value, float* rows) {
+      engine.predict_prepared(prepared, nodes, rows, value);
+    };
+    const ScoredPairs scored{pairs.sources, pairs.targets, data_of(features), data_of(weights)};
+    score_pairs(engine.program(), edge_output, scored, read, out.data());
+  });
+  if (pairs.missing == kNone) return nb::cast(out);
+  return nb::make_tuple(static_cast<int>(pairs.missing), pairs.sources.size());
+}
+
 using GivenOutput = std::pair<size_t, InRows<float>>;
 
 // From rows of the outputs that are read at either end, each with its position: `sources` and `targets` are places
@@ -292,20 +319,8 @@ void bind_edge_scores(nb::class_<Engine>& engine) {
             return out;
           },
           nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none())
-      .def(
-          "score_prepared",
-          [](const Engine& self, const Prepared& prepared, size_t edge_output, In<uint32_t> sources,
-             In<uint32_t> targets, const GivenFeatures& features, const GivenWeights& weights) {
-            auto out = rows<float>(sources.shape(0), edge_output_width(self.program(), edge_output));
-            const auto read = [&](std::span<const uint32_t> nodes, size_t output, float* rows) {
-              self.predict_prepared(prepared, nodes, rows, output);
-            };
-            as_writer([&] {
-              score_pairs(self.program(), edge_output, pairs_of(sources, targets, features, weights), read, out.data());
-            });
-            return out;
-          },
-          nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none());
+      .def("score_prepared", &score_prepared, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(),
+           nb::arg().none());
 }
 
 }  // namespace livegnn::bindings

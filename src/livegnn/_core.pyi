@@ -481,13 +481,14 @@ class Engine:
     def score_prepared(
         self,
         prepared: Prepared,
+        delta: Delta,
         edge_output: int,
-        sources: _U32,
-        targets: _U32,
+        sources: _GivenIds,
+        targets: _GivenIds,
         features: _F32 | None,
         weights: _F32 | None,
         /,
-    ) -> _F32: ...
+    ) -> _F32 | tuple[int, int]: ...
     def evaluate(self, on_demand: int) -> _F32: ...
     def read(self, value: int) -> _F32: ...
     def write(self, value: int, rows: npt.NDArray[Any]) -> None: ...

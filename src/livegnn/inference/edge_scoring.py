@@ -3,15 +3,14 @@
 A score is computed when it is read, from the kept rows of both ends, in one read of the graph's state.
 """
 
-from typing import TYPE_CHECKING, Final, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
 import numpy as np
 
 import livegnn._core as _core
-from livegnn.errors import InputError, UnknownEdgeError, UnknownNodeError, UnknownTypeError
+from livegnn.errors import InputError, UnknownTypeError
 from livegnn.events import Events
 from livegnn.events.chunk import to_key
-from livegnn.graph import Graph
 from livegnn.graph.snapshot import Snapshot
 from livegnn.inference.edge_pairs import (
     OutputSettings,
@@ -21,8 +20,9 @@ from livegnn.inference.edge_pairs import (
     check_pairs,
     find_edge_output,
 )
-from livegnn.inference.native_engine import NativeEngine, missing_engine
+from livegnn.inference.native_engine import NativeEngine
 from livegnn.inference.row_predictor import RowPredictor
+from livegnn.inference.scored_pairs import FoundRows, rows_of_pairs
 from livegnn.inference.what_if import WhatIf
 from livegnn.network.outputs import EdgeOutput, EdgeOutputs
 from livegnn.types import EdgeType, FloatArray
@@ -34,10 +34,6 @@ if TYPE_CHECKING:
 
 _FEW: Final = 512
 """Rows and edges that are computed at once: some tens of microseconds."""
-_LACKS_SOURCE: Final = 1
-_LACKS_EDGE: Final = 3
-_Found: TypeAlias = FloatArray | tuple[int, int] | None
-"""Rows of the native core, or what the first pair that has none lacks, and its position; or nothing."""
 
 
 class EdgeSettings(OutputSettings, total=False):
@@ -80,7 +76,7 @@ class EdgePredictor(RowPredictor):
             edge_attr=edge_attr, edge_weight=edge_weight, output=output, edge_type=edge_type
         )
         chosen, pairs, found = self._score(src, dst, columns, at_once=False)
-        return _rows_of(self.core.graph, chosen, pairs, found)
+        return rows_of_pairs(self.core.graph, chosen, pairs, found)
 
     def score_at_once(
         self, src: "ArrayLike", dst: "ArrayLike", **settings: Unpack[PairSettings]
@@ -132,7 +128,7 @@ class EdgePredictor(RowPredictor):
         """
         settings = EdgeSettings(key=key, output=output, edge_type=edge_type)
         chosen, pairs, found = self._predict_edges(src, dst, settings, at_once=False)
-        return _rows_of(self.core.graph, chosen, pairs, found, key)
+        return rows_of_pairs(self.core.graph, chosen, pairs, found, key)
 
     def predict_edges_at_once(
         self, src: "ArrayLike", dst: "ArrayLike", **settings: Unpack[EdgeSettings]
@@ -143,7 +139,7 @@ class EdgePredictor(RowPredictor):
 
     def _score(
         self, src: "ArrayLike", dst: "ArrayLike", settings: PairSettings, *, at_once: bool
-    ) -> "tuple[EdgeOutput, Pairs, _Found]":
+    ) -> "tuple[EdgeOutput, Pairs, FoundRows]":
         chosen = find_edge_output(self.core.edge_outputs, settings)
         pairs = check_pairs(self.core.graph.schema, chosen, src, dst, settings)
         given = self.core.graph.node_ids.given
@@ -153,7 +149,7 @@ class EdgePredictor(RowPredictor):
 
     def _predict_edges(
         self, src: "ArrayLike", dst: "ArrayLike", settings: EdgeSettings, *, at_once: bool
-    ) -> "tuple[EdgeOutput, Pairs, _Found]":
+    ) -> "tuple[EdgeOutput, Pairs, FoundRows]":
         chosen, key = self._find_output_of_edges(settings), settings.get("key")
         pairs = Pairs(*check_ends(src, dst))
         keys = None if key is None else to_key(key, len(pairs.sources))
@@ -192,24 +188,3 @@ class EdgePredictor(RowPredictor):
             snapshot.edge_attr[chosen.scores.edge_type] if "edge_attr" in columns else None,
             snapshot.weight[chosen.scores.edge_type] if "weight" in columns else None,
         )
-
-
-def _rows_of(
-    graph: Graph, chosen: EdgeOutput, pairs: Pairs, found: _Found, key: "ArrayLike | None" = None
-) -> FloatArray:
-    """The rows that the native core has computed. Raises the error for a missing node or edge."""
-    if isinstance(found, np.ndarray):
-        return found
-    if found is None:
-        raise missing_engine()
-    missing, at = found
-    source, _, target = chosen.scores.edge_type
-    if missing == _LACKS_EDGE:
-        ends = f"{pairs.sources[at].item()!r} -> {pairs.targets[at].item()!r}"
-        ends += "" if key is None else f" with the key {np.asarray(key).ravel()[at]}"
-        raise UnknownEdgeError(
-            f"expected the ends of an edge, got {ends}, which is not in the graph: add it first, or score it "
-            "as a pair of nodes"
-        )
-    name, ids = (source, pairs.sources) if missing == _LACKS_SOURCE else (target, pairs.targets)
-    raise UnknownNodeError(graph.unknown_node(ids[at], name))

@@ -12,6 +12,7 @@ from livegnn.graph import Graph, GraphDelta, View
 from livegnn.graph.native_graph import NumberMap
 from livegnn.inference.edge_pairs import Pairs, PairSettings, check_pairs, find_edge_output
 from livegnn.inference.native_engine import NativeEngine, refuse_lost
+from livegnn.inference.scored_pairs import rows_of_pairs
 from livegnn.network.outputs import EdgeOutput
 from livegnn.texts import Texts
 from livegnn.types import NO_INDEX, FloatArray, Ids, IntArray, NodeType
@@ -109,12 +110,17 @@ class WhatIf:
 
     def _score(self, chosen: EdgeOutput, pairs: Pairs) -> FloatArray:
         self._refresh()
-        source, _, target = chosen.scores.edge_type
-        _, sources = locate_after(self._engine.graph, self._delta, pairs.sources, source)
-        _, targets = locate_after(self._engine.graph, self._delta, pairs.targets, target)
-        return self._engine.native.score_prepared(
-            self._prepared, chosen.position, sources, targets, pairs.edge_attr, pairs.edge_weight
+        graph, given = self._engine.graph, self._engine.graph.node_ids.given
+        found = self._engine.native.score_prepared(
+            self._prepared,
+            self._delta.native,
+            chosen.position,
+            given(pairs.sources),
+            given(pairs.targets),
+            pairs.edge_attr,
+            pairs.edge_weight,
         )
+        return rows_of_pairs(graph, chosen, pairs, found)
 
     def _refresh(self) -> None:
         """Prepares the events if that was not done at this state of the graph. Needs `Graph.writer`."""
