@@ -33,6 +33,7 @@ NB_MODULE(_core, module) {
   livegnn::bindings::bind_graph(module);
   livegnn::bindings::bind_program(module);
   livegnn::bindings::bind_engine(module);
+  livegnn::bindings::bind_supposed_scores(module);
   livegnn::bindings::bind_vector_codes(module);
   livegnn::bindings::bind_parts(module);
   livegnn::bindings::bind_part_states(module);

@@ -23,6 +23,7 @@ void bind_stage(nb::module_& module);
 void bind_graph(nb::module_& module);
 void bind_program(nb::module_& module);
 void bind_engine(nb::module_& module);
+void bind_supposed_scores(nb::module_& module);
 void bind_vector_codes(nb::module_& module);
 void bind_parts(nb::module_& module);
 void bind_part_states(nb::module_& module);

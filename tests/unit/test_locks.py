@@ -24,6 +24,7 @@ from livegnn import Engine, Events, Graph, Growth, sampling
 from livegnn.errors import InputError
 from livegnn.inference import WhatIf
 from livegnn.inference.options import Mode
+from livegnn.inference.supposed_scores import MostOfRequest
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Convolution, EdgeInput, Model, Step
 from livegnn.query import Query
@@ -200,6 +201,9 @@ ENGINE: dict[str, Call] = {
     "score_at_once": lambda world: world.engine.score_at_once(*map(world.ids, ENDS), **COLUMNS) is None,
     "score_after_at_once": lambda world: (
         world.engine.score_after_at_once(Events(), *map(world.ids, ENDS), **COLUMNS) is None
+    ),
+    "answer_scores_at_once": lambda world: (
+        world.engine.answer_scores_at_once(b"{}", 0, MostOfRequest(100, 100)) is None
     ),
     "scrub": lambda world: world.engine.scrub(8),
     "scrubbed": lambda world: world.engine.scrubbed(8),

@@ -3,6 +3,7 @@
 A score is computed when it is read, from the kept rows of both ends, in one read of the graph's state.
 """
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Unpack
 
 import numpy as np
@@ -23,6 +24,7 @@ from livegnn.inference.edge_pairs import (
 from livegnn.inference.native_engine import NativeEngine
 from livegnn.inference.row_predictor import RowPredictor
 from livegnn.inference.scored_pairs import FoundRows, rows_of_pairs
+from livegnn.inference.supposed_scores import MostOfRequest, SupposedScores
 from livegnn.inference.what_if import WhatIf
 from livegnn.network.outputs import EdgeOutput, EdgeOutputs
 from livegnn.types import EdgeType, FloatArray
@@ -51,6 +53,10 @@ class EdgePredictor(RowPredictor):
     def edge_outputs(self) -> EdgeOutputs:
         """Those of the model."""
         return self.core.edge_outputs
+
+    @cached_property
+    def _supposed_scores(self) -> SupposedScores:
+        return SupposedScores(self.core)
 
     def score(
         self,
@@ -106,6 +112,15 @@ class EdgePredictor(RowPredictor):
                 found.append(supposed.score(src, dst, **settings))
 
         _core.if_free(self.core.graph.writer, suppose)
+        return found[0] if found else None
+
+    def answer_scores_at_once(self, request: bytes, seq: int, most: MostOfRequest) -> bytes | None:
+        """The answer to a request for scores after events, as of `SupposedScores.answer`. None, too, if
+        another thread holds `Graph.writer`."""
+        found: list[bytes | None] = []
+        _core.if_free(
+            self.core.graph.writer, lambda: found.append(self._supposed_scores.answer(request, seq, most))
+        )
         return found[0] if found else None
 
     def predict_edges(

@@ -20,6 +20,7 @@ from livegnn.inference.edge_decoding import EdgeDecoder
 from livegnn.inference.edge_pairs import PairSettings
 from livegnn.inference.native_engine import check_pair, lay_out
 from livegnn.inference.options import EngineSettings, choose_options
+from livegnn.inference.supposed_scores import MostOfRequest
 from livegnn.model import Model
 from livegnn.network.outputs import Output, Outputs
 from livegnn.presampling.presampler import SamplesView
@@ -145,6 +146,9 @@ class SampledEngine(SamplesView):
     def score_at_once(self, src: "ArrayLike", dst: "ArrayLike", **settings: Unpack[PairSettings]) -> None:
         """None, as `predict_at_once`."""
         self._decoder.check(src, dst, settings)
+
+    def answer_scores_at_once(self, request: bytes, seq: int, most: MostOfRequest) -> None:
+        """None: a model that answers from samples scores no edges as if events had happened."""
 
     def _predict_all(self, ids: "NDArray[np.generic] | Texts", outputs: Sequence[str]) -> list[FloatArray]:
         """Rows of several outputs, on the same samples."""

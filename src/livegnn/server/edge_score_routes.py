@@ -15,6 +15,7 @@ from livegnn.events.chunk import to_edge_type
 from livegnn.http.small_reads import MOST_SMALL
 from livegnn.inference.edge_pairs import OutputSettings, PairSettings
 from livegnn.inference.edge_scoring import EdgeSettings
+from livegnn.inference.supposed_scores import MostOfRequest
 from livegnn.presampling import SampledEngine
 from livegnn.runtime import Runtime
 from livegnn.runtime.models import Scorer
@@ -229,6 +230,9 @@ def answer_small_scores(runtime: Runtime, request: bytes, parameters: bool, limi
     """The answer to a small request (`livegnn.http.small_reads`), if its scores can be read at once."""
     if parameters or runtime.failure is not None:
         return None
+    usual = _answer_usual(runtime, request, limits) if limits.ids >= MOST_SMALL else None
+    if usual is not None:
+        return usual
     given = parse(EdgeScoreRequest, request, JSON_TYPE, limits.objects)
     if max(len(given.sources), len(given.events or ())) > MOST_SMALL:
         return None
@@ -241,6 +245,18 @@ def answer_small_scores(runtime: Runtime, request: bytes, parameters: bool, limi
     if found is None or found[1] is None or found[0] < given.min_seq:
         return None
     return bytes(_answer(runtime, found[0], found[1]).body)
+
+
+def _answer_usual(runtime: Runtime, request: bytes, limits: Limits) -> bytes | None:
+    """The answer to a request of the usual form, which the native core reads."""
+    most = MostOfRequest(limits.objects, limits.numbers)
+
+    def answer() -> bytes | None:
+        scorer = runtime.models.find_scorer(None)
+        return scorer.answer_scores_at_once(request, runtime.graph.core.seq, most)
+
+    found = runtime.read_at_once(answer)
+    return None if found is None else found[1]
 
 
 def _answer(runtime: Runtime, seq: int, scores: FloatArray) -> Response:
