@@ -140,6 +140,8 @@ def listed_ids(value: object, name: str = "ids") -> "Shaped[NDArray[np.generic],
     """Ids as an array, or texts as they are; a single id is an array of length 1. Raises `InputError`."""
     if type(value) is list and len(value) == 1 and type(value[0]) is int and 0 <= value[0] < 2**63:
         return np.array(value)  # the most frequent question takes a microsecond less
+    if type(value) is np.int64:  # an element of an array
+        return np.array([value])
     if isinstance(value, Texts):
         return value
     if isinstance(value, (str, list, tuple)):

@@ -53,6 +53,12 @@ def test_scalars_are_one_event() -> None:
     assert x is not None
     assert x.tolist() == [[1, 2, 3]]
     assert events.chunks[2].ids.tolist() == [4]
+    src, dst = np.array([5, 6])
+    edge = Events().add_edges(src, dst, edge_attr=np.ones(2)).chunks[0]
+    assert edge.dst is not None
+    assert [*edge.ids.tolist(), *edge.dst.tolist()] == [5, 6]
+    with pytest.raises(InputError, match="from 0 to 2\\^63 - 1, got -5"):
+        Events().add_edges(-src, dst)
 
 
 def test_arrays_of_the_right_form_are_not_copied() -> None:

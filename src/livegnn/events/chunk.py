@@ -90,6 +90,8 @@ def to_ids(value: IdsLike, name: str) -> "Shaped[Ids, 'events'] | Texts":
         if not 0 <= value <= _LARGEST_ID:
             raise InputError(f"{name} must be ids from 0 to 2^63 - 1, got {value}")
         return np.array([value], dtype=np.int64)
+    elif type(value) is np.int64 and value >= 0:  # an element of an array
+        return np.array([value])
     else:
         array = _to_ids(value, name)
         if array.dtype.kind == "U":
