@@ -6,7 +6,11 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,7 +22,11 @@ from gate import draws
 from livegnn import EdgeSchema, Engine, Events, Graph, Growth, InputError, Schema
 from livegnn.events.chunk import to_ids
 from livegnn.inference.supposed_scores import MostOfRequest
+from livegnn.log.sqlite import SqliteLog
 from livegnn.network.outputs import without_edge_outputs
+from livegnn.runtime import Runtime
+from livegnn.server.bodies import Limits
+from livegnn.server.edge_score_routes import answer_small_scores
 from livegnn.types import DEFAULT_EDGE_TYPE, EdgeType
 from scored_edges import WIDTH, make_scorer
 
@@ -355,7 +363,52 @@ def test_the_writer_is_not_waited_for() -> None:
     assert ask(world.engine, text) is not None
 
 
-def test_models_without_edge_outputs_and_with_several() -> None:
+def test_answers_beside_batches_are_of_one_state(tmp_path: Path) -> None:
+    """Features alternate, so the scores of a request are those of one of two states."""
+    world = make_world(edges=EdgeSchema(edge_dim=2), text=False, named=False)
+    engine, edge = world.engine, usual_events(world)[0]
+    request = json.dumps(body_of(world, edge)).encode()
+    engine.graph.seq = 0  # where the log begins
+    changes = [Events().set_features([0, 1], np.full((2, WIDTH), float(one))) for one in (1, -1)]
+    with closing(SqliteLog(tmp_path / "log.db")) as log:
+        runtime = Runtime(log, engine.graph, engine)
+        expected = []
+        for change in changes:
+            runtime.append(change)
+            runtime.step()
+            rows = ask(engine, request)
+            assert rows is not None
+            expected.append(rows)
+        assert not np.allclose(*expected, rtol=0.1)
+        stopping, found = threading.Event(), Counter[int]()
+
+        def read() -> None:
+            while not stopping.is_set():
+                answer = answer_small_scores(runtime, request, False, Limits())
+                if answer is not None:
+                    content = json.loads(answer)
+                    state = content["seq"] // 2 % 2
+                    np.testing.assert_allclose(content["scores"], expected[1 - state], rtol=1e-3)
+                    found[state] += 1
+
+        with ThreadPoolExecutor(2) as readers:
+            reading = [readers.submit(read) for _ in range(2)]
+            runtime.start()
+            try:
+                number = 0
+                while number < 20 or len(found) < 2:
+                    runtime.wait(runtime.append(changes[number % 2]))
+                    number += 1
+                    if any(one.done() for one in reading):  # it says why
+                        break
+            finally:
+                stopping.set()
+                runtime.stop()
+            for one in reading:
+                one.result()
+
+
+def test_models_without_edge_outputs() -> None:
     world = WORLDS[0]
     text = json.dumps(body_of(world, *usual_events(world))).encode()
     graph = Graph.from_state(world.engine.graph.state())
