@@ -86,8 +86,7 @@ def floor_of(local: LocalPartitions, seeds: np.ndarray, by: int, attributes: boo
         answers, taken = [], []
         for part, question in zip(local.parts, questions, strict=True):
             started = time.perf_counter()
-            with part.asking(question.data) as wait:
-                answers.append(wait())
+            answers.append(part.ask(question.data)())
             taken.append(time.perf_counter() - started)
         drawn += max(taken)
         sent += sum(one.nbytes for one in questions) + sum(len(one) for one in answers)

@@ -23,6 +23,11 @@ def runs(process: int | str) -> bool:
     return _stat(Path("/proc") / str(process))[:1] not in ([], ["Z"], ["X"])
 
 
+def is_stopped(process: int) -> bool:
+    """Whether a process stands still, as after SIGSTOP, which takes effect later than it is sent."""
+    return _stat(Path("/proc") / str(process))[:1] == ["T"]
+
+
 def peak_memory(process: int) -> int:
     """The most memory that a process has had at once, in bytes (VmHWM)."""
     status = (Path("/proc") / str(process) / "status").read_text(errors="replace", encoding="utf-8")

@@ -136,6 +136,7 @@ void bind_parts(nb::module_& module) {
   module.def("owners_at", &owners_at);
   module.def("edge_counts", &edge_counts);
   module.def("part_loads", &part_loads);
+  module.def("part_commits", [](const Graph& self) { return read(self, 1, [&] { return self.part->commits(); }); });
   module.def("exchanged_bytes", [](const Engine& self) { return self.exchanged(); });
   // The writer of the graph calls these between batches.
   module.def("places_nodes", [](const Graph& self) { return self.part->fennel() != nullptr; });

@@ -16,7 +16,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -246,7 +246,14 @@ class ZmqChannel:
             f"{got}"
         )
 
-    def swap(self, round: Round, sections: Mapping[int, Sequence[Section]]) -> dict[int, list[Section]]:
+    def swap(
+        self,
+        round: Round,
+        sections: Mapping[int, Sequence[Section]],
+        look: Callable[[], None] = lambda: None,
+    ) -> dict[int, list[Section]]:
+        """As `Channel.swap`. look: called often while it waits; its errors end the round here, and the peers
+        learn it with the next turn."""
         with self._lock:
             self._check_open()
             self._take_aborts()
@@ -255,6 +262,7 @@ class ZmqChannel:
             while (found := self._exchange.finish(time.monotonic())) is None:
                 self._pump(_TICK_MS)
                 self._check_open()
+                look()
             return found
 
     def abort(self, turn: int, reason: str) -> None:

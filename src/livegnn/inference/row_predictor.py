@@ -1,6 +1,7 @@
 """A view that keeps the rows of a model, as a runtime and a server see it."""
 
-from typing import TYPE_CHECKING, Literal, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -13,8 +14,8 @@ from livegnn.network.outputs import Outputs
 from livegnn.types import FloatArray, Ids, NodeType
 
 if TYPE_CHECKING:
-    from jaxtyping import Float32, Shaped
-    from numpy.typing import ArrayLike
+    from jaxtyping import Bool, Float32, Shaped
+    from numpy.typing import ArrayLike, NDArray
 
 
 class Supposition(Protocol):
@@ -32,6 +33,15 @@ class Supposition(Protocol):
         self, ids: "ArrayLike", *, output: str | None = None
     ) -> "Float32[FloatArray, 'ids channels']":
         """As `WhatIf.predict`."""
+
+
+class RowsApart(NamedTuple):
+    """The result of `predict_apart`. seq: the event that the rows reflect. rows: of each output. present: of
+    each output, which of the nodes are there."""
+
+    seq: int
+    rows: "Sequence[Float32[FloatArray, 'present channels']]"
+    present: "Sequence[Bool[NDArray[np.bool_], 'ids']]"
 
 
 class RowPredictor(View):
@@ -60,6 +70,15 @@ class RowPredictor(View):
     ) -> "Float32[FloatArray, 'ids channels']":
         """Predictions of nodes, as of `Engine.predict`."""
         raise NotImplementedError
+
+    def predict_apart(
+        self, ids: "ArrayLike", outputs: Sequence[str | None], *, present: bool = False
+    ) -> RowsApart | None:
+        """Predictions by each of some outputs, all of one event, which are read without the lock of readers.
+        None if that would be wrong: then `predict` is called with it. present: leaves out nodes that are not
+        there, instead of raising `UnknownNodeError`.
+        """
+        return None
 
     def predict_at_once(
         self, ids: "ArrayLike", *, output: str | None = None

@@ -8,20 +8,20 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 import livegnn._core as _core
-from livegnn.arguments import as_path, listed_ids
-from livegnn.errors import InputError, LiveGNNError, UnknownNodeError, WorkerUnavailableError
+from livegnn.arguments import as_path
+from livegnn.errors import InputError, LiveGNNError, WorkerUnavailableError
 from livegnn.events import Events
 from livegnn.graph import Claim, Graph, GraphDelta, Transaction
 from livegnn.graph.division import PartCounts
 from livegnn.inference import EngineOptions, RowPredictor, Update
 from livegnn.inference.native_engine import lay_out
+from livegnn.inference.row_predictor import RowsApart
 from livegnn.interrupts import at_once
 from livegnn.network import Model
 from livegnn.network.outputs import Outputs
@@ -29,13 +29,14 @@ from livegnn.partitions.batch import Batch
 from livegnn.partitions.crew import Crew
 from livegnn.partitions.edges import EdgesOfParts
 from livegnn.partitions.part import Asked, Given, Outcome, Placed, Reader
+from livegnn.partitions.reads import RowReads
 from livegnn.partitions.replacing import TRIES, Replacing
 from livegnn.partitions.sampler import PartitionedSampler
 from livegnn.partitions.sets import write_parts, write_set
 from livegnn.partitions.what_if import WhatIfOfParts
 from livegnn.placement import Owners
 from livegnn.sampling.request import use_sampler
-from livegnn.types import NO_INDEX, FloatArray, State
+from livegnn.types import FloatArray, State
 from livegnn.wording import never_raises
 
 if TYPE_CHECKING:
@@ -53,9 +54,8 @@ class Partitions(RowPredictor):
     rules: the owners of nodes that arrive, by node type. parts: which answer reads. crew: the same parts, as
     batches reach them.
 
-    Thread safety: any thread may call. Batches are applied one at a time. A read waits while a batch becomes
-    visible, and sees all parts before a batch or after it; if another object has claimed `names`, then only
-    with the lock of that claim.
+    Thread safety: any thread may call. Batches are applied one at a time. A read sees all parts before a
+    batch or after it; while that becomes visible, it waits for the parts of its nodes alone.
     """
 
     def __init__(
@@ -77,6 +77,7 @@ class Partitions(RowPredictor):
         self._end = weakref.finalize(self, at_once, *crew.ending)
         self.visible = threading.RLock()
         self._claim = Claim(self, self.visible)
+        self._reads = RowReads(self)
         self._replacing: Replacing[Partitions] | None = None
         self._batch: Batch | None = None  # that is being applied
         self._broken: BaseException | None = None
@@ -153,14 +154,17 @@ class Partitions(RowPredictor):
                 )
         for one in (self, other):
             one._end.detach()
-        self.parts, other.parts = other.parts, self.parts
+        _core.holding(self._reads.exchanging, self._exchange_parts, other)
         self._crew, other._crew = other._crew, self._crew
         self._edges.parts, other._edges.parts = self.parts, other.parts
         for one in (self, other):
             one._end = weakref.finalize(one, at_once, *one._crew.ending)
         self._batch = self._broken = None
-        _core.continue_batches(mine, theirs)
         use_sampler(self.names, PartitionedSampler(self.names.native, self.parts, self.names.writer))
+
+    def _exchange_parts(self, other: "Partitions") -> None:
+        self.parts, other.parts = other.parts, self.parts
+        _core.continue_batches(self.names.native, other.names.native)
 
     def announce(self) -> None:
         """Says to fronts where the parts are, unless they know it. Parts of this process answer none."""
@@ -269,26 +273,18 @@ class Partitions(RowPredictor):
 
         Raises `WorkerUnavailableError` if the part of one is lost.
         """
-        asked = listed_ids(ids)
-        found = self.outputs.find(output)
-        with self.visible:
-            numbers = self.names.to_numbers(asked)
-            node_type = self.names.node_type_index(found.node_type)
-            indices = self.names.native.indices_of(node_type, numbers)
-            unknown = np.flatnonzero(indices == NO_INDEX)
-            if len(unknown):
-                raise UnknownNodeError(self.names.unknown_node(asked[unknown[0]], found.node_type))
-            owners = _core.owners_at(self.names.native, node_type, indices)
-            rows = np.empty((len(numbers), self.model.width(found.value)), np.float32)
-            with ExitStack() as asked_of:
-                waits = []
-                for part in np.unique(owners):  # ascending, so that two readers never wait for each other
-                    places = owners == part
-                    asking = self.parts[part].predicting(numbers[places], output)
-                    waits.append((places, asked_of.enter_context(asking)))
-                for places, wait in waits:
-                    rows[places] = wait()
-            return rows
+        return self._reads.read(ids, [output]).rows[0]
+
+    def predict_apart(
+        self, ids: "ArrayLike", outputs: Sequence[str | None], *, present: bool = False
+    ) -> RowsApart:
+        """As `RowPredictor.predict_apart`. Raises the errors of `predict`."""
+        return self._reads.read(ids, outputs, present=present)
+
+    @property
+    def is_applying(self) -> bool:
+        """Whether some parts may show a batch that others do not show yet."""
+        return self._batch is not None
 
     def what_if(self, events: Events) -> WhatIfOfParts:
         """Predictions after `events`, as of `Engine.what_if`. Their errors are raised by the first read, and
@@ -317,7 +313,8 @@ class Partitions(RowPredictor):
         return None
 
     def memory(self) -> dict[str, int]:
-        """Bytes of each part's parts, as `Engine.memory` names them; none of a part that is lost."""
+        """Bytes of each part's parts, as `Engine.memory` names them; none of a part that is lost, and the
+        last that are known of one that is silent."""
         found = {}
         for number, part in enumerate(self.parts):
             try:
@@ -329,10 +326,13 @@ class Partitions(RowPredictor):
 
     def part_counts(self) -> PartCounts | None:
         """Edges, cut edges, nodes and sent bytes of all parts. While a batch becomes visible, parts may show
-        it or not."""
+        it or not; those of a part that is silent are the last that are known. None if those are not."""
         try:
-            counts = [part.counts() for part in self.parts]
+            last = [part.last_counts() for part in self.parts]
         except WorkerUnavailableError:
+            return None
+        counts = [one for one in last if one is not None]
+        if len(counts) < len(last):
             return None
         schema, native = self.names.schema, self.names.native
         edges = np.array([one.edges for one in counts], np.int64).sum(axis=0).tolist()

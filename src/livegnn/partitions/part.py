@@ -1,8 +1,8 @@
 """One part of a divided graph, as the object that leads all parts sees it."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from functools import partial
+from threading import RLock
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 import livegnn._core as _core
 from livegnn.arguments import chosen_threads
-from livegnn.graph import Graph
+from livegnn.graph import Claim, Graph, Transaction
 from livegnn.inference import Engine, WhatIf
 from livegnn.partitions.edges import Counts, KeepsEdges, expired_of
 from livegnn.partitions.questions import Answer, Answers
+from livegnn.partitions.reads import RowAnswers, WaitForRows
 from livegnn.partitions.sets import write_part
 from livegnn.partitions.shares import ShareOrder, write_share
 from livegnn.types import FloatArray, Ids, IntArray
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from jaxtyping import Float32, Int64, Shaped
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from livegnn.partitions.edges import Names
     from livegnn.snapshots.manifest import Layer
 
-
-Rows: TypeAlias = "Callable[[], Float32[FloatArray, 'ids channels']]"
-"""Waits for rows, and returns them."""
 
 Placed: TypeAlias = "Mapping[int, UInt16[NDArray[np.uint16], '_']]"
 """By the number of a node type: the owners of the nodes that a batch adds, in their order."""
@@ -74,17 +71,19 @@ class Outcome(NamedTuple):
 class Reader(KeepsEdges, Protocol):
     """A part, as reads reach it. Any thread may call."""
 
-    def predicting(
-        self, numbers: "Int64[IntArray, 'ids']", output: str | None
-    ) -> "AbstractContextManager[Rows]":
-        """Begins to read predictions of nodes that the part owns, as of `Engine.predict`; the result waits
-        for them. numbers: their ids, as numbers."""
+    def ask_rows(self, numbers: "Int64[IntArray, 'ids']", output: str | None, commits: int) -> WaitForRows:
+        """Begins to read predictions of nodes that the part owns, as of `Engine.predict`, after this number
+        of batches; the result waits for them. numbers: the ids, as numbers."""
 
-    def asking(self, question: "Buffer") -> "AbstractContextManager[Answer]":
+    def ask(self, question: "Buffer") -> Answer:
         """Sends a question about the graph; the result waits for the answer (`questions.py`)."""
 
-    def memory(self) -> dict[str, int]:
-        """Bytes, as of `Engine.memory`."""
+    def memory(self) -> Mapping[str, int]:
+        """Bytes, as of `Engine.memory`. Does not wait for a part that is silent: of this one, the last that
+        are known, none before the first."""
+
+    def last_counts(self) -> Counts | None:
+        """The result of `counts`, in the same way."""
 
     def find_loss(self) -> str | None:
         """Why the part does not answer; None if it does, as far as is known without a question."""
@@ -149,12 +148,23 @@ class LocalPart:
         self._number = number
         self.graph, self.engine, self._exchange = graph, engine, exchange
         self._answers = Answers(graph, chosen_threads(engine.options.threads))
+        visible = RLock()
+        self._claim = Claim(self, visible)
+        self._rows = RowAnswers(graph, engine, visible)
 
     def apply(
         self, events: "Events", seq: int, vote: "Callable[[], None]", placed: Placed, *, trusted: bool
     ) -> Outcome:
         give_placed(self.graph, placed)
-        self.graph.apply(events, seq=seq, on_staged=lambda _: vote(), trusted=trusted)
+        Transaction(
+            self.graph.core,
+            self.graph.views,
+            events,
+            seq=seq,
+            on_staged=lambda _: vote(),
+            trusted=trusted,
+            claim=self._claim,
+        ).run()
         changed, _, work = self.engine.core.view.outcome()
         return Outcome(changed, work[0], _core.ends_of_edges(self.graph.native))
 
@@ -169,13 +179,11 @@ class LocalPart:
     def give_up(self) -> None:
         self._exchange.end()
 
-    def predicting(
-        self, numbers: "Int64[IntArray, 'ids']", output: str | None
-    ) -> "AbstractContextManager[Rows]":
-        return nullcontext(partial(self.engine.predict, self.graph.to_user_ids(numbers), output=output))
+    def ask_rows(self, numbers: "Int64[IntArray, 'ids']", output: str | None, commits: int) -> WaitForRows:
+        return partial(self._rows.predict, self.graph.to_user_ids(numbers), output, commits)
 
-    def asking(self, question: "Buffer") -> "AbstractContextManager[Answer]":
-        return nullcontext(partial(self._answers.to, question))
+    def ask(self, question: "Buffer") -> Answer:
+        return partial(self._answers.to, question)
 
     def expired(self, edge_type: int, horizon: float) -> "Names":
         return expired_of(self.graph, edge_type, horizon)
@@ -185,6 +193,9 @@ class LocalPart:
 
     def counts(self) -> Counts:
         return Counts.of(self.engine)
+
+    def last_counts(self) -> Counts:
+        return self.counts()
 
     def find_loss(self) -> None:
         """None: it ends with this process."""

@@ -1,31 +1,35 @@
-"""Questions to the parts of a divided graph about draws and features. Question and answer are bytes.
+"""Questions of a leader to the processes of its parts, and their answers about draws and features.
 
-A worker answers them over a channel of their own, so that they do not wait for batches or for other reads. A
-question is a turn of the channel in two rounds: the question, and the answer. A worker enters the first round
-before there is a question, so a leader does not wait in it, and may send others to other workers meanwhile.
+A worker answers reads, and questions about draws, over a channel for each, so that neither waits for batches
+or for the other. A question is a turn of the channel in two rounds: the question, and the answer. A worker
+enters the first round before there is a question, so a leader does not wait in it, and may send others to
+other workers meanwhile.
 """
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from time import sleep
 from typing import TYPE_CHECKING, Final
 
 import livegnn._core as _core
 from livegnn.channels.channel import Channel, Round
 from livegnn.channels.errors import BatchAborted, ChannelError
-from livegnn.errors import as_value
 from livegnn.graph import Graph
 from livegnn.partitions.letters import to_buffer, to_sections
-from livegnn.partitions.losses import part_lost
+from livegnn.partitions.losses import describe_loss, part_lost
 
 if TYPE_CHECKING:
     from livegnn.channels.frames import Buffer, Section
+    from livegnn.channels.zmq import ZmqChannel
 
 _LOG: Final = logging.getLogger(__name__)
 
 Answer = Callable[[], "Buffer"]
 """Waits for an answer, and returns it."""
+
+_SILENCE: Final = 1.0  # seconds without a beat, after which a process is not waited for where that is not due
+_LOOKS, _LOOK_SECONDS = 100, 0.01  # whether another question is answered
 
 
 class Answers:
@@ -60,39 +64,114 @@ class Answers:
             return b""
 
 
-class Questions:
-    """Sends questions to the worker of a part, over a channel. Thread safety: any thread may; one waits for
-    another from its question to the answer."""
+class SilentPartError(Exception):
+    """The process of a part has sent nothing for a second, or has too many questions."""
 
-    def __init__(self, part: int, channel: Channel, worker: int) -> None:
-        self._part, self._channel, self._worker = part, channel, worker
+
+class Line:
+    """The leader's end of a channel to the process of a part. worker: the number of the process there.
+    find_loss: why the process is lost, as far as is known elsewhere. lose: called with why it is lost.
+    """
+
+    def __init__(
+        self,
+        part: int,
+        channel: "ZmqChannel",
+        worker: int,
+        find_loss: Callable[[], str | None],
+        lose: Callable[[str], None] = lambda why: None,
+    ) -> None:
+        self.channel: Final = channel
+        self._part, self._worker = part, worker
+        self._find_loss, self._lose = find_loss, lose
+        self._lost: str | None = None
+
+    def swap(
+        self, round: Round, sections: "Sequence[Section]", *, patient: bool = True
+    ) -> "Sequence[Section]":
+        """The sections of the process. Raises `WorkerUnavailableError`, once and for all, if it is lost, and
+        as soon as that is known; `SilentPartError` without patience, if it is silent."""
+        look = self._look if patient else self._look_closely
+        try:
+            look()
+            return self.channel.swap(round, {self._worker: sections}, look)[self._worker]
+        except ChannelError as error:
+            self._lost = self._lost or describe_loss(error)
+            self._lose(self._lost)
+            raise part_lost(self._part, self._lost) from error
+
+    def _look(self) -> None:
+        if (lost := self._lost or self._find_loss()) is not None:
+            raise ChannelError(lost)
+
+    def _look_closely(self) -> None:
+        self._look()
+        if self.silent_seconds > _SILENCE:
+            raise SilentPartError
+
+    @property
+    def silent_seconds(self) -> float:
+        """Since the process has sent anything."""
+        return self.channel.report().links[self._worker].silent_seconds
+
+
+class _Question:
+    """A question. answer: None until it is taken."""
+
+    def __init__(self, sections: "Sequence[Section]") -> None:
+        self.sections = sections
+        self.answer: Sequence[Section] | None = None
+
+
+class Questions:
+    """Sends questions to the process of a part. All functions raise the errors of `Line.swap`.
+
+    Thread safety: any thread may call, also between a question to one part and the wait for its answer.
+    Before a question is sent, the answer to the previous one is taken, for the thread that waits for it. So
+    no thread waits for one that waits for another part.
+    """
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
         self._lock = threading.Lock()
         self._turn = 0
-        self._lost: ChannelError | None = None
+        self._open: _Question | None = None  # whose answer is not taken
 
-    @contextmanager
-    def asking(self, question: "Buffer") -> Iterator[Answer]:
-        """Sends a question; the result waits for the answer.
+    def ask(self, sections: "Sequence[Section]") -> "Callable[[], Sequence[Section]]":
+        """Sends a question; the result waits for the answer."""
+        question = _Question(sections)
+        _core.holding(self._lock, self._send, question)
+        return lambda: self._wait_for(question)
 
-        Both raise `WorkerUnavailableError`, once and for all, if the process is lost.
-        """
-        with self._lock:
-            self._turn += 1
-            self._swap(0, to_sections(question))
-            yield self._wait
+    def ask_in_passing(self, sections: "Sequence[Section]") -> "Sequence[Section]":
+        """The answer to a question, which does not wait for a silent process: raises `SilentPartError`."""
+        question = _Question(sections)
+        for _ in range(_LOOKS):
+            if _core.if_free(self._lock, self._answer, question, patient=False):
+                assert question.answer is not None
+                return question.answer
+            sleep(_LOOK_SECONDS)
+        raise SilentPartError
 
-    def _wait(self) -> "Buffer":
-        return to_buffer(self._swap(1, ()))
+    def _wait_for(self, question: _Question) -> "Sequence[Section]":
+        while question.answer is None:
+            _core.holding(self._lock, self._answer, question)
+        return question.answer
 
-    def _swap(self, number: int, sections: "Sequence[Section]") -> "Sequence[Section]":
-        try:
-            if self._lost is not None:
-                raise self._lost
-            return self._channel.swap(Round(self._turn, 0, number), {self._worker: sections})[self._worker]
-        except ChannelError as error:
-            self._lost = as_value(error)
-            raise part_lost(self._part, error) from error
+    def _answer(self, question: _Question, *, patient: bool = True) -> None:
+        if question.answer is not None:
+            return
+        if self._open is not question:  # it is new, or an exception has ended its turn
+            self._send(question, patient=patient)
+        self._take(patient=patient)
 
-    def close(self) -> None:
-        """Ends the channel."""
-        self._channel.close()
+    def _send(self, question: _Question, *, patient: bool = True) -> None:
+        self._take(patient=patient)
+        self._turn += 1
+        self._line.swap(Round(self._turn, 0, 0), question.sections, patient=patient)
+        self._open = question
+
+    def _take(self, *, patient: bool) -> None:
+        question, self._open = self._open, None
+        if question is not None:
+            question.answer = self._line.swap(Round(self._turn, 0, 1), (), patient=patient)

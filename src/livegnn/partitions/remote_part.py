@@ -1,39 +1,36 @@
 """A part in another process, as its leader reads from it and sends it batches."""
 
-import threading
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from livegnn.channels.channel import Channel, Round
-from livegnn.channels.errors import ChannelError
+from livegnn.channels.channel import Round
 from livegnn.channels.zmq import ZmqChannel
-from livegnn.errors import as_value
 from livegnn.events import Events
+from livegnn.inference.predictions import Prediction
 from livegnn.partitions.ballot import error_of
 from livegnn.partitions.edges import Counts
 from livegnn.partitions.files import write_pieces
 from livegnn.partitions.leaders import WORKER, Message
-from livegnn.partitions.letters import Letter, open_letter, seal
-from livegnn.partitions.losses import part_lost
+from livegnn.partitions.letters import Letter, open_letter, seal, to_buffer, to_sections
 from livegnn.partitions.packed import Order, pack_order, unpack_outcome
-from livegnn.partitions.part import Asked, Outcome, Placed, Rows
+from livegnn.partitions.part import Asked, Outcome, Placed
 from livegnn.partitions.processes import PartProcess
-from livegnn.partitions.questions import Answer, Questions
+from livegnn.partitions.questions import Answer, Line, Questions, SilentPartError
+from livegnn.partitions.reads import WaitForRows
 from livegnn.partitions.shares import ShareOrder, ask_for_share
 from livegnn.partitions.writing import wait_until_written
-from livegnn.types import FloatArray, IntArray
+from livegnn.types import JSON, IntArray
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable
 
-    from jaxtyping import Float32, Int64
+    from jaxtyping import Int64
 
-    from livegnn.channels.frames import Buffer, Section
+    from livegnn.channels.frames import Buffer
     from livegnn.partitions.edges import Names
     from livegnn.snapshots.manifest import Layer
 
@@ -54,80 +51,73 @@ class RemoteReader:
         shared: bool,
     ) -> None:
         self._number, self.process, self._reads = number, process, reads
-        self._shared = shared
-        self._questions = Questions(number, samples, WORKER)
-        self._silent_seconds = silent_seconds
-        self._lost: ChannelError | None = None
-        self._reading = threading.Lock()
-        self._asked = 0
+        self._samples, self._shared, self._silent_seconds = samples, shared, silent_seconds
+        self._lost: str | None = None
+        self._rows = Questions(self._line(reads))
+        # A sample that takes too long ends samples alone.
+        self._draws = Questions(Line(number, samples, WORKER, self._find_end))
+        self._last: dict[str, Mapping[str, JSON]] = {}  # figures, as they were given last
+
+    def _line(self, channel: ZmqChannel) -> Line:
+        return Line(self._number, channel, WORKER, self._find_end, self.lose)
 
     def lose(self, got: str) -> None:
         """Has all reads raise `WorkerUnavailableError` from now on. got: instead of an answer."""
-        self._lost = self._lost or ChannelError(got)
+        self._lost = self._lost or got
 
-    def _over(self, channel: Channel, round: Round, sections: "Mapping[int, Sequence[Section]]") -> Letter:
-        """The answer of the process. Raises `WorkerUnavailableError` once and for all if there is none."""
-        try:
-            if self._lost is not None:
-                raise self._lost
-            if (status := self.process.poll()) is not None:
-                raise ChannelError(f"the end of its process, with {status}")
-            received = channel.swap(round, sections)[WORKER]
-        except ChannelError as error:
-            self._lost = as_value(error)
-            raise part_lost(self._number, error) from error
-        return open_letter(received) if received else Letter({})
-
-    @contextmanager
-    def _asking(self, question: Letter) -> "Iterator[Callable[[], Letter]]":
-        """Sends a question; the result waits for the answer. If it is not called, the process drops the
-        answer at the next question."""
-        with self._reading:
-            self._asked += 1
-            turn = self._asked
-            self._over(self._reads, Round(turn, 0, 0), {WORKER: seal(question)})
-            yield lambda: self._over(self._reads, Round(turn, 0, 1), {})
+    def _find_end(self) -> str | None:
+        """Why the process will never answer, as far as is known; None if it may."""
+        if self._lost is None and (status := self.process.poll()) is not None:
+            return f"the end of its process, with {status}"
+        return self._lost
 
     def _ask(self, question: Letter) -> Letter:
-        with self._asking(question) as answer:
-            return answer()
+        return open_letter(self._rows.ask(seal(question))())
 
-    @contextmanager
-    def predicting(self, numbers: "Int64[IntArray, 'ids']", output: str | None) -> "Iterator[Rows]":
-        with self._asking(Letter({"output": output}, np.asarray(numbers, np.int64).tobytes())) as answer:
+    def ask_rows(self, numbers: "Int64[IntArray, 'ids']", output: str | None, commits: int) -> WaitForRows:
+        content = {"output": output, "commits": commits}
+        wait = self._rows.ask(seal(Letter(content, np.asarray(numbers, np.int64).tobytes())))
 
-            def rows() -> "Float32[FloatArray, 'ids channels']":
-                given = answer()
-                width = cast("int", given.content["width"])
-                return np.frombuffer(given.payload, np.float32).reshape(len(numbers), width)
+        def rows() -> Prediction | None:
+            given = open_letter(wait())
+            if not given.content:
+                return None
+            seq, width = cast("list[int]", given.content["rows"])
+            return Prediction(seq, np.frombuffer(given.payload, np.float32).reshape(len(numbers), width))
 
-            yield rows
+        return rows
 
     def expired(self, edge_type: int, horizon: float) -> "Names":
         answer = self._ask(Letter({"expired": edge_type, "horizon": horizon}))
         return np.frombuffer(answer.payload, np.uint32).reshape(3, -1)
 
-    def memory(self) -> dict[str, int]:
-        return cast("dict[str, int]", dict(self._ask(Letter({"memory": True})).content))
+    def memory(self) -> Mapping[str, int]:
+        return cast("Mapping[str, int]", self._find_figures("memory"))
 
     def counts(self) -> Counts:
         content = self._ask(Letter({"counts": True})).content
         return Counts(**cast("dict[str, Any]", content))
 
+    def last_counts(self) -> Counts | None:
+        content = self._find_figures("counts")
+        return Counts(**cast("dict[str, Any]", content)) if content else None
+
+    def _find_figures(self, name: str) -> Mapping[str, JSON]:
+        """Those of now, or the last ones if the process is silent."""
+        with suppress(SilentPartError):
+            self._last[name] = open_letter(self._rows.ask_in_passing(seal(Letter({name: True})))).content
+        return self._last.get(name, {})
+
     def find_loss(self) -> str | None:
         silent = self._reads.report().links[WORKER].silent_seconds
-        if (status := self.process.poll()) is not None:
-            got = f"the end of its process, with {status}"
-        elif self._lost is not None:
-            got = str(self._lost)
-        elif silent > self._silent_seconds:
+        got = self._find_end()
+        if got is None and silent > self._silent_seconds:
             got = f"nothing for {silent:.0f} seconds"
-        else:
-            return None
-        return f"part {self._number} must answer, got {got}"
+        return None if got is None else f"part {self._number} must answer, got {got}"
 
-    def asking(self, question: "Buffer") -> "AbstractContextManager[Answer]":
-        return self._questions.asking(question)
+    def ask(self, question: "Buffer") -> Answer:
+        wait = self._draws.ask(to_sections(question))
+        return lambda: to_buffer(wait())
 
     def write(self, path: Path, mark: str) -> None:
         self._ask(Letter({"write": str(path.absolute()) if self._shared else None, "mark": mark}))
@@ -142,7 +132,7 @@ class RemoteReader:
 
     def close(self) -> None:
         self._reads.close()
-        self._questions.close()
+        self._samples.close()
 
 
 class RemotePart(RemoteReader):
@@ -160,7 +150,7 @@ class RemotePart(RemoteReader):
         shared: bool,
     ) -> None:
         super().__init__(number, process, reads, samples, silent_seconds=silent_seconds, shared=shared)
-        self._batches = batches
+        self._batches = self._line(batches)
         self._turn = 0
 
     def apply(
@@ -191,9 +181,10 @@ class RemotePart(RemoteReader):
         """Does nothing: the worker has told the others."""
 
     def _swap(self, message: Message, letter: Letter | None = None) -> Letter:
-        sections = {} if letter is None else {WORKER: seal(letter)}
-        return self._over(self._batches, Round(self._turn, 0, message), sections)
+        sections = () if letter is None else seal(letter)
+        received = self._batches.swap(Round(self._turn, 0, message), sections)
+        return open_letter(received) if received else Letter({})
 
     def close(self) -> None:
-        self._batches.close()
+        self._batches.channel.close()
         super().close()

@@ -3,7 +3,6 @@ from the same lists and with the same random numbers.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -89,9 +88,8 @@ class PartitionedSampler:
     def _ask(self, questions: "Sequence[np.ndarray[tuple[int], np.dtype[np.uint8]]]") -> "list[Buffer]":
         """The answer of each part, empty if there is no question to it. All questions are sent before one
         answer is waited for."""
-        with ExitStack() as stack:
-            waits = [
-                stack.enter_context(part.asking(question.data)) if question.size else None
-                for part, question in zip(self._parts, questions, strict=True)
-            ]
-            return [b"" if wait is None else wait() for wait in waits]
+        waits = [
+            part.ask(question.data) if question.size else None
+            for part, question in zip(self._parts, questions, strict=True)
+        ]
+        return [b"" if wait is None else wait() for wait in waits]

@@ -52,6 +52,7 @@ from livegnn.partitions.packed import Order
 from livegnn.partitions.part import Outcome, give_placed, suppose
 from livegnn.partitions.places import PartPlace
 from livegnn.partitions.questions import Answers
+from livegnn.partitions.reads import RowAnswers
 from livegnn.partitions.sets import SavedSet, write_part
 from livegnn.partitions.shares import SHARE, ShareWriting
 from livegnn.partitions.texts import NumberedIds, load_numbers
@@ -80,6 +81,7 @@ class PartWorker:
         self._reads, self._samples, self._requests = reads, samples, requests
         self._visible = RLock()  # while a batch becomes visible
         self._claim = Claim(self, self._visible)
+        self._rows = RowAnswers(graph, engine, self._visible)
         leader.join(engine.core)
         self._writing: Writing | None = None
         self._sharing: ShareWriting | None = None
@@ -181,10 +183,14 @@ class PartWorker:
         if "written" in asked.content:
             assert self._writing is not None
             return Letter(self._writing.report())
-        output = asked.content["output"]
+        output, commits = asked.content["output"], asked.content["commits"]
         assert output is None or isinstance(output, str)
-        rows = self._engine.predict(np.frombuffer(asked.payload, np.int64), output=output)
-        return Letter({"width": rows.shape[1]}, np.ascontiguousarray(rows, np.float32).tobytes())
+        assert isinstance(commits, int)
+        found = self._rows.predict(np.frombuffer(asked.payload, np.int64), output, commits)
+        if found is None:
+            return Letter({})
+        rows = np.ascontiguousarray(found.values, np.float32)
+        return Letter({"rows": [found.seq, rows.shape[1]]}, rows.tobytes())
 
 
 def main() -> None:

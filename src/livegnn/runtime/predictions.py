@@ -19,7 +19,7 @@ from livegnn.events import Events
 from livegnn.events.chunk import IdsLike
 from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import AutoAdd, Graph, GraphDelta, View, auto_add_nodes
-from livegnn.inference import Engine, Scrub, ScrubPolicy, Update
+from livegnn.inference import Engine, RowPredictor, Scrub, ScrubPolicy, Update
 from livegnn.inference.predictions import Prediction
 from livegnn.log import Log
 from livegnn.presampling import Predictor
@@ -215,6 +215,9 @@ class Runtime(Loop):
         """
         if min_seq != 0:
             self.wait(min_seq, timeout)
+        first = self.models.find(model)
+        if isinstance(first, RowPredictor) and (apart := first.predict_apart(ids, [output])) is not None:
+            return Prediction(apart.seq, apart.rows[0])
 
         def begin() -> "tuple[Predictor, FloatArray | None]":
             found = self.models.find(model)

@@ -36,6 +36,8 @@ def read_present(
     runtime: Runtime, engine: RowPredictor, ids: "Shaped[Ids, 'ids'] | Texts", output: str | None = None
 ) -> PresentRows:
     """The predictions of `ids`, all at one event. output: of the model, by default the first."""
+    if (apart := engine.predict_apart(ids, [output], present=True)) is not None:
+        return PresentRows(apart.seq, apart.rows[0], apart.present[0])
     node_type = engine.outputs.find(output).node_type
 
     def read() -> "tuple[FloatArray, NDArray[np.bool_]]":

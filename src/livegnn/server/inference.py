@@ -13,6 +13,7 @@ from livegnn.http.inference_protocol import (
     write_infer,
 )
 from livegnn.http.refusals import UnknownPath
+from livegnn.inference import RowPredictor
 from livegnn.runtime import ModelState, Runtime
 from livegnn.runtime.models import Scorer
 from livegnn.server.bodies import Limits, to_json
@@ -105,7 +106,13 @@ class RuntimeModels:
             predictor = runtime.models.find(name)
             return digest, {output: predictor.predict(ids, output=output) for output in outputs}
 
-        seq, (digest, rows) = runtime.read(predict)
+        first = runtime.models.find(name)
+        digest = self._state(name, version).digest
+        apart = first.predict_apart(ids, outputs) if isinstance(first, RowPredictor) else None
+        if apart is not None:
+            seq, rows = apart.seq, dict(zip(outputs, apart.rows, strict=True))
+        else:
+            seq, (digest, rows) = runtime.read(predict)
         return to_response(write_infer(asked.form, name, digest, seq, rows))
 
     def _score(self, name: str, version: str | None, asked: PairsRequest) -> Response:

@@ -1,0 +1,172 @@
+"""Reads of rows of a graph in parts, and the answers of a part.
+
+A read requests each row from the owner of the node, after the batch that the names show, by its number. It
+holds no lock while it waits: a part that is slow, frozen or lost delays no read of other parts. A part that
+shows another batch says so, and the read begins again.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+
+import livegnn._core as _core
+from livegnn.arguments import listed_ids
+from livegnn.errors import LiveGNNError, UnknownNodeError, WorkerUnavailableError
+from livegnn.graph import Graph
+from livegnn.inference import Engine
+from livegnn.inference.predictions import Prediction
+from livegnn.inference.row_predictor import RowsApart
+from livegnn.network import Model
+from livegnn.network.outputs import Outputs
+from livegnn.types import NO_INDEX, IntArray
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Int64, Shaped, UInt16
+    from numpy.typing import ArrayLike, NDArray
+
+    from livegnn.texts import Texts
+    from livegnn.types import Ids
+
+    Listed = NDArray[np.generic] | Texts
+
+WaitForRows: TypeAlias = Callable[[], Prediction | None]
+"""Waits for the rows of a part, and returns them; None if the part shows another batch."""
+
+_TRIES: Final = 4  # beside batches, before a read keeps the next batch from becoming visible
+_EVERY, _LONGEST_WAIT = 0.001, 1.0  # seconds between two looks at a part, and for a batch that it commits now
+
+
+class RowAnswers:
+    """Answers reads of a part of this process. visible: a lock that is held while a batch becomes visible.
+    Thread safety: any thread may call."""
+
+    def __init__(self, graph: Graph, engine: Engine, visible: threading.RLock) -> None:
+        self._graph, self._engine, self._visible = graph, engine, visible
+
+    def predict(self, ids: "Shaped[Ids, 'ids']", output: str | None, commits: int) -> "Prediction | None":
+        """Predictions after this number of batches, of nodes that the part owns. None if it shows a later
+        batch, or an earlier one that does not pass: the leader shows a batch before its parts do."""
+        ends = monotonic() + _LONGEST_WAIT
+        while _core.part_commits(self._graph.native) < commits and monotonic() < ends:
+            sleep(_EVERY)
+        return _core.holding(self._visible, self._predict, ids, output, commits)
+
+    def _predict(self, ids: "Shaped[Ids, 'ids']", output: str | None, commits: int) -> "Prediction | None":
+        if _core.part_commits(self._graph.native) != commits:
+            return None
+        return Prediction(self._graph.core.seq, self._engine.predict(ids, output=output))
+
+
+class ReadsRows(Protocol):
+    """A part."""
+
+    def ask_rows(self, numbers: "Int64[IntArray, 'ids']", output: str | None, commits: int) -> WaitForRows:
+        """Begins to read predictions, after this number of batches. numbers: of nodes that it owns."""
+
+
+class Led(Protocol):
+    """The parts and their leader: `Partitions`."""
+
+    names: Graph
+    model: Model
+    outputs: Outputs
+
+    @property
+    def parts(self) -> Sequence[ReadsRows]: ...
+
+    @property
+    def is_applying(self) -> bool:
+        """Whether some parts may show a batch that others do not show yet."""
+
+
+class _Now(NamedTuple):
+    """The parts, and the number of batches that the names show."""
+
+    parts: Sequence[ReadsRows]
+    commits: int
+
+
+class _Nodes(NamedTuple):
+    """Nodes of an output's type. numbers: the ids of those that are there, as numbers. owners: of these."""
+
+    present: "Bool[NDArray[np.bool_], 'ids']"
+    numbers: "Int64[IntArray, 'present']"
+    owners: "UInt16[NDArray[np.uint16], 'present']"
+
+
+class RowReads:
+    """Reads from the parts of `led`. exchanging: a lock that is held while it gets other parts. Thread
+    safety: any thread may call; a thread that holds `Graph.writer` of the names may, and so may one that
+    keeps batches from becoming visible."""
+
+    def __init__(self, led: Led) -> None:
+        self._led = led
+        self.exchanging: Final = threading.Lock()
+
+    def read(self, ids: "ArrayLike", outputs: Sequence[str | None], *, present: bool = False) -> RowsApart:
+        """As `RowPredictor.predict_apart`. Raises `WorkerUnavailableError` if the part of a node is lost."""
+        asked, names = listed_ids(ids), self._led.names
+        pin = names.node_ids.pin()  # no number gets another text meanwhile
+        try:
+            for _ in range(_TRIES):
+                if (found := self._try(asked, outputs, present=present)) is not None:
+                    return found
+            found = _core.holding(names.writer, self._try, asked, outputs, present=present)
+        finally:
+            pin.let_go()
+        if found is None:
+            raise _differ()
+        return found
+
+    def _try(self, asked: "Listed", outputs: Sequence[str | None], *, present: bool) -> RowsApart | None:
+        """None if another batch became visible meanwhile, or there are other parts."""
+        led = self._led
+        now, seq = self._now(), led.names.core.seq
+        located = [self._locate(asked, output, present=present) for output in outputs]
+        settled = not led.is_applying
+        if self._now() != now:
+            return None
+        rows = [
+            np.empty((len(nodes.numbers), led.model.width(led.outputs.find(output).value)), np.float32)
+            for nodes, output in zip(located, outputs, strict=True)
+        ]
+        try:
+            waits = [
+                (values, own, now.parts[part].ask_rows(nodes.numbers[own], output, now.commits))
+                for values, nodes, output in zip(rows, located, outputs, strict=True)
+                for part in np.unique(nodes.owners)
+                for own in (nodes.owners == part,)
+            ]
+            for values, own, wait in waits:
+                if (answer := wait()) is None:
+                    if settled and self._now() == now:
+                        raise _differ()
+                    return None
+                seq, values[own] = answer
+        except WorkerUnavailableError:
+            if led.parts is now.parts:
+                raise
+            return None
+        return RowsApart(seq, rows, [nodes.present for nodes in located])
+
+    def _now(self) -> _Now:
+        return _core.holding(self.exchanging, self._look)
+
+    def _look(self) -> _Now:
+        return _Now(self._led.parts, _core.part_commits(self._led.names.native))
+
+    def _locate(self, asked: "Listed", output: str | None, *, present: bool) -> _Nodes:
+        names, name = self._led.names, self._led.outputs.find(output).node_type
+        node_type, numbers = names.node_type_index(name), names.to_numbers(asked)
+        indices = names.native.indices_of(node_type, numbers)
+        there = indices != NO_INDEX
+        if not present and not there.all():
+            raise UnknownNodeError(names.unknown_node(asked[int(there.argmin())], name))
+        return _Nodes(there, numbers[there], _core.owners_at(names.native, node_type, indices[there]))
+
+
+def _differ() -> LiveGNNError:
+    return LiveGNNError("the parts of the graph show different batches: start all parts again")
