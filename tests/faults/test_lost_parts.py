@@ -105,6 +105,26 @@ def test_a_part_that_is_killed_within_a_what_if_ends_it_and_no_read_of_the_other
         parts.close()
 
 
+def test_a_what_if_before_a_lost_part_is_replaced_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = divide_with_fault(monkeypatch, 7, signal.SIGKILL)  # the names show the batch already
+    try:
+        parts.apply(batch(0))
+        before = parts.seq
+
+        def make(seq: int) -> RemotePartitions:
+            raise LiveGNNError(f"no process for parts at event {seq}")
+
+        parts.replace_lost(make)
+        with pytest.raises(LiveGNNError, match="was applied, but"):
+            parts.apply(batch(1))
+        assert parts.seq > before
+        with pytest.raises(WorkerUnavailableError, match="part 1 must answer"):
+            parts.what_if(batch(2)).predict(HELD)
+    finally:
+        parts.processes[1].kill()
+        parts.close()
+
+
 def divide_with_fault(monkeypatch: pytest.MonkeyPatch, message: int, fault: int) -> RemotePartitions:
     """Part 1 sends itself a signal at this message of its second batch."""
 

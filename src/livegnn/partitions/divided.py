@@ -200,6 +200,8 @@ class Partitions(RowPredictor):
         question to each part. The caller holds `Graph.writer` of the names. Raises the errors of `prepare`,
         and `WorkerUnavailableError` if a part is lost, which is not replaced for it."""
         self._refuse_closed()
+        if isinstance(self._broken, WorkerUnavailableError) and self._replacing is not None:
+            raise self._broken  # the part is replaced soon
         self._refuse_broken()
         chosen = _placed(change, len(self.names.schema.node_types))
         batch = Batch(self._crew.poll(self._give(change, asked), chosen), change)
