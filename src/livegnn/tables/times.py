@@ -125,7 +125,7 @@ def _texts(values: pa.Array, refuse: "Refuse") -> DoubleArray:
 
 
 def _forms(texts: pa.Array) -> "_Forms":
-    """Where texts are times, where they have a zone, and where more than six digits of a second."""
+    """Masks of the texts that are times, that have a zone, and that have more than six digits of a second."""
     patterns = (rf"^{_ISO}$", rf":[0-9.]+{_ZONE}$", r"\.\d{7,9}")
     valid, zoned, nanos = (
         pc.match_substring_regex(texts, one).to_numpy(zero_copy_only=False) for one in patterns
