@@ -58,7 +58,7 @@ def rows_after(*batches: int) -> Callable[[np.ndarray], bytes]:
 @contextmanager
 def frozen(parts: RemotePartitions) -> Iterator[ThreadPoolExecutor]:
     """Freezes part 0, and threads whose work goes on afterwards."""
-    with ThreadPoolExecutor(4 * CROWD) as pool:
+    with ThreadPoolExecutor(5 * CROWD) as pool:
         parts.processes[0].send_signal(signal.SIGSTOP)
         try:
             wait_until(lambda: is_stopped(parts.processes[0].pid), "that the part is frozen")
@@ -95,6 +95,14 @@ def reads_in_flight(parts: RemotePartitions, pool: ThreadPoolExecutor) -> list[F
     return asked
 
 
+def check_others(
+    parts: RemotePartitions, pool: ThreadPoolExecutor, expected: Callable[[np.ndarray], bytes]
+) -> None:
+    """The other parts answer now."""
+    for ids in OTHERS:
+        assert pool.submit(parts.predict, ids).result(PATIENCE).tobytes() == expected(ids)
+
+
 def test_a_frozen_part_delays_only_reads_of_its_nodes(parts: RemotePartitions) -> None:
     """Not those of other parts, nor figures. A batch, which all parts make, waits too; then all go on."""
     before, after = rows_after(0), rows_after(0, 1)
@@ -102,13 +110,12 @@ def test_a_frozen_part_delays_only_reads_of_its_nodes(parts: RemotePartitions) -
     with frozen(parts) as pool:
         reads = reads_in_flight(parts, pool)
         for _ in range(2):
-            for ids in OTHERS:
-                assert parts.predict(ids).tobytes() == before(ids)
-        assert (parts.memory().keys(), parts.part_counts()) == (figures[0].keys(), figures[1])
+            check_others(parts, pool, before)
+        assert pool.submit(parts.memory).result(PATIENCE).keys() == figures[0].keys()
+        assert pool.submit(parts.part_counts).result(PATIENCE) == figures[1]
         applied = pool.submit(parts.apply, batch(1))
         wait_until(lambda: parts.is_applying, "that a batch has begun")
-        for ids in OTHERS:
-            assert parts.predict(ids).tobytes() == before(ids)
+        check_others(parts, pool, before)
         assert not any(one.done() for one in (*reads, applied))
     applied.result(PATIENCE)
     for one, ids in zip(reads, [ids for ids in (FROZEN, IDS, IDS[::-1]) for _ in range(CROWD)], strict=True):
@@ -128,8 +135,7 @@ def test_a_killed_part_ends_the_reads_that_wait_for_it(parts: RemotePartitions) 
                 WorkerUnavailableError, match="part 0 must answer, got the end of its process"
             ):
                 one.result(PATIENCE)
-        for ids in OTHERS:
-            assert parts.predict(ids).tobytes() == before(ids)
+        check_others(parts, pool, before)
         assert "part 0: ids of node" not in parts.memory()
         assert parts.part_counts() is None
 
@@ -159,7 +165,7 @@ def test_a_frozen_part_delays_only_samples_of_its_nodes(parts: RemotePartitions)
     with frozen(parts) as pool:
         samples = [pool.submit(draw, IDS) for _ in range(CROWD)]
         wait_until(lambda: first._draws._lock.locked() and first._samples._lock.locked(), "that a draw waits")
-        assert [draw(ids) for ids in OTHERS] == expected[1:]
+        assert [pool.submit(draw, ids).result(PATIENCE) for ids in OTHERS] == expected[1:]
         assert not any(one.done() for one in samples)
     assert {one.result(PATIENCE) for one in samples} == {expected[0]}
 
@@ -186,7 +192,7 @@ def test_a_part_that_is_frozen_as_it_shows_a_batch(monkeypatch: pytest.MonkeyPat
             applied = pool.submit(parts.apply, batch(1))
             wait_until(lambda: parts.names.seq > first, "that the names show the batch")
             for _ in range(2):
-                assert parts.predict(held).tobytes() == after(held)
+                assert pool.submit(parts.predict, held).result(PATIENCE).tobytes() == after(held)
             waits = pool.submit(parts.predict, stopped)
             assert not applied.done()
             assert not waits.done()
@@ -263,7 +269,7 @@ def test_a_server_answers_for_other_parts_while_one_is_frozen(tmp_path: Path) ->
             waiting.append(pool.submit(ask_for_all))
             wait_for_question(parts_of(runtime))
             for _ in range(2):
-                assert [ask(ids) for ids in OTHERS] == before[1:]
+                assert [pool.submit(ask, ids).result(PATIENCE) for ids in OTHERS] == before[1:]
             missing = metrics.keys() - scrape(client.get("/metrics").text).keys()
             assert not missing
             assert client.get("/readyz").json()["seq"] == runtime.seq

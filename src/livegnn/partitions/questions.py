@@ -106,13 +106,12 @@ class Line:
 
     def _look_closely(self) -> None:
         self._look()
-        if self.silent_seconds > _SILENCE:
-            raise SilentPartError
+        self.refuse_silence()
 
-    @property
-    def silent_seconds(self) -> float:
-        """Since the process has sent anything."""
-        return self.channel.report().links[self._worker].silent_seconds
+    def refuse_silence(self) -> None:
+        """Raises `SilentPartError` if the process is silent."""
+        if self.channel.report().links[self._worker].silent_seconds > _SILENCE:
+            raise SilentPartError
 
 
 class _Question:
@@ -150,6 +149,7 @@ class Questions:
             if _core.if_free(self._lock, self._answer, question, patient=False):
                 assert question.answer is not None
                 return question.answer
+            self._line.refuse_silence()
             sleep(_LOOK_SECONDS)
         raise SilentPartError
 
