@@ -55,7 +55,8 @@ class World(NamedTuple):
 
 
 def make_world(*, edges: EdgeSchema, text: bool, named: bool, seed: int = 0) -> World:
-    """named: whether the only types have names of their own, which requests may leave out."""
+    """named: whether the only types have names of their own, which requests may leave out. All that has times
+    has one within those of `bodies`."""
     edge_type = PAYS if named else DEFAULT_EDGE_TYPE
     schema = Schema(
         {edge_type[0]: WIDTH},
@@ -63,19 +64,19 @@ def make_world(*, edges: EdgeSchema, text: bool, named: bool, seed: int = 0) -> 
         text_ids=text,
         timed_features=[edge_type[0]] if named else [],
     )
-    model = make_scorer(edge_type=edge_type, edge_dim=edges.edge_dim, weighted=edges.weighted)
+    model = make_scorer(
+        edge_type=edge_type, edge_dim=edges.edge_dim, weighted=edges.weighted, messages=edges.timed
+    )
     engine = Engine(Graph(schema), model, threads=1)
     rng = np.random.default_rng(seed)
     ids = [f"n{one}" for one in range(NODES)] if text else list(range(NODES))
-    engine.apply(Events().add_nodes(ids, rng.normal(size=(NODES, WIDTH))))
+    x = rng.normal(size=(NODES, WIDTH))
+    engine.apply(Events().add_nodes(ids, x, time=np.full(NODES, 50.0) if named else None))
     src, dst = rng.integers(0, NODES, (2, 12)).tolist()
-    for a, b in zip(src, dst, strict=True):
+    for a, b in [(0, 1), *zip(src, dst, strict=True)]:
         attr = rng.normal(size=edges.edge_dim) if edges.edge_dim else None
-        engine.apply(
-            Events().add_edges(
-                ids[a], ids[b], edge_attr=attr, weight=rng.uniform(0.5, 2) if edges.weighted else None
-            )
-        )
+        weight, time = rng.uniform(0.5, 2) if edges.weighted else None, 50.0 if edges.timed else None
+        engine.apply(Events().add_edges(ids[a], ids[b], edge_attr=attr, weight=weight, time=time))
     return World(engine, edges, text)
 
 
@@ -235,10 +236,14 @@ def usual_events(world: World) -> list[Record]:
         edge["edge_attr"] = [0.5, -1e3]
     if world.edges.weighted:
         edge["weight"] = 2.5
+    if world.edges.duplicates == "keep":
+        edge["key"] = 0
+    late: list[Record] = []
     if world.edges.timed:
-        edge["time"] = 1.75e9
+        late, edge["time"] = [{**edge, "time": 1, "edge_attr": [7, 7]}], 1.75e9
     return [
         edge,
+        *late,
         {"event": "remove_edge", "src": world.name(2), "dst": world.name(3)},
         {"event": "set_features", "id": world.name(1), "x": [0.1, -2, 3e-9]},
         {"event": "remove_node", "id": world.name(7)},
