@@ -190,6 +190,7 @@ ENGINE: dict[str, Call] = {
     "answer_at_once": lambda world: world.engine.answer_at_once(b"{}", False, 0, 100) is None,
     "pending": lambda world: world.engine.pending >= 0,
     "predict": lambda world: world.engine.predict(world.ids(STAY)).tolist(),
+    "predict_apart": lambda world: world.engine.predict_apart(world.ids(STAY), [None]) is None,
     "predict_at_once": lambda world: (
         world.engine.predict_at_once(world.ids(STAY)) is None
     ),  # it would call a function
