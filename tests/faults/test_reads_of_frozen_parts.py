@@ -43,6 +43,7 @@ OWNERS = Owners("modulo", 3)
 OF = [IDS[OWNERS.of_id(IDS) == part] for part in range(3)]
 FROZEN, OTHERS = OF[0], (OF[1], OF[2], np.concatenate(OF[1:]))
 FOR_EVER = Patience(silent_seconds=10 * PATIENCE, round_seconds=10 * PATIENCE)
+MOST_WAITING = 17
 CROWD = 3  # readers that wait for the frozen part, also for one another
 
 
@@ -122,6 +123,25 @@ def test_a_frozen_part_delays_only_reads_of_its_nodes(parts: RemotePartitions) -
         assert one.result(PATIENCE).tobytes() in (before(ids), after(ids))
     assert parts.predict(IDS).tobytes() == after(IDS)
     assert parts.part_counts() is not None
+
+
+def test_a_crowd_does_not_wait_for_a_frozen_part(parts: RemotePartitions) -> None:
+    """The threads of a server would all wait, and none would be left for reads of other parts."""
+    before, most = rows_after(0), 40
+    with ThreadPoolExecutor(most) as server, frozen(parts) as pool:
+        reads = [server.submit(parts.predict, FROZEN) for _ in range(most)]
+        wait_until(lambda: sum(one.done() for one in reads) >= most - MOST_WAITING, "that many are refused")
+        check_others(parts, server, before)
+        check_others(parts, pool, before)
+    errors = [one.exception(PATIENCE) for one in reads]
+    for one, error in zip(reads, errors, strict=True):
+        if error is None:
+            assert one.result().tobytes() == before(FROZEN)
+        else:
+            assert isinstance(error, WorkerUnavailableError)
+            assert "part 0 must answer, got nothing for a second" in str(error)
+    assert None in errors
+    assert parts.predict(FROZEN).tobytes() == before(FROZEN)
 
 
 def test_a_killed_part_ends_the_reads_that_wait_for_it(parts: RemotePartitions) -> None:

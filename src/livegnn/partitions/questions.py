@@ -11,10 +11,12 @@ import threading
 from collections.abc import Callable, Sequence
 from time import sleep
 from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
 
 import livegnn._core as _core
 from livegnn.channels.channel import Channel, Round
 from livegnn.channels.errors import BatchAborted, ChannelError
+from livegnn.errors import WorkerUnavailableError
 from livegnn.graph import Graph
 from livegnn.partitions.letters import to_buffer, to_sections
 from livegnn.partitions.losses import describe_loss, part_lost
@@ -30,6 +32,7 @@ Answer = Callable[[], "Buffer"]
 
 _SILENCE: Final = 1.0  # seconds without a beat, after which a process is not waited for where that is not due
 _LOOKS, _LOOK_SECONDS = 100, 0.01  # whether another question is answered
+_CROWD: Final = 16  # questions that may wait for a silent process
 
 
 class Answers:
@@ -110,8 +113,17 @@ class Line:
 
     def refuse_silence(self) -> None:
         """Raises `SilentPartError` if the process is silent."""
-        if self.channel.report().links[self._worker].silent_seconds > _SILENCE:
+        if self.is_silent:
             raise SilentPartError
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the process has sent nothing for a second."""
+        return self.channel.report().links[self._worker].silent_seconds > _SILENCE
+
+    def crowd_error(self) -> WorkerUnavailableError:
+        """The error of a question that does not wait for a silent process, because many others do."""
+        return part_lost(self._part, f"nothing for a second, while {_CROWD} others wait for it")
 
 
 class _Question:
@@ -128,6 +140,9 @@ class Questions:
     Thread safety: any thread may call, also between a question to one part and the wait for its answer.
     Before a question is sent, the answer to the previous one is taken, for the thread that waits for it. So
     no thread waits for one that waits for another part.
+
+    If many questions wait and the process is silent, all but some are refused: the threads of a server, which
+    are few, go on with other parts.
     """
 
     def __init__(self, line: Line) -> None:
@@ -135,11 +150,13 @@ class Questions:
         self._lock = threading.Lock()
         self._turn = 0
         self._open: _Question | None = None  # whose answer is not taken
+        self._waiting = WeakSet[_Question]()
 
     def ask(self, sections: "Sequence[Section]") -> "Callable[[], Sequence[Section]]":
         """Sends a question; the result waits for the answer."""
         question = _Question(sections)
-        _core.holding(self._lock, self._send, question)
+        self._waiting.add(question)
+        self._with_lock(self._send, question)
         return lambda: self._wait_for(question)
 
     def ask_in_passing(self, sections: "Sequence[Section]") -> "Sequence[Section]":
@@ -155,8 +172,18 @@ class Questions:
 
     def _wait_for(self, question: _Question) -> "Sequence[Section]":
         while question.answer is None:
-            _core.holding(self._lock, self._answer, question)
+            self._with_lock(self._answer, question)
+        self._waiting.discard(question)
         return question.answer
+
+    def _with_lock(self, call: "Callable[[_Question], None]", question: _Question) -> None:
+        if len(self._waiting) <= _CROWD:
+            _core.holding(self._lock, call, question)
+            return
+        while not _core.if_free(self._lock, call, question):
+            if self._line.is_silent:
+                raise self._line.crowd_error()
+            sleep(_LOOK_SECONDS)
 
     def _answer(self, question: _Question, *, patient: bool = True) -> None:
         if question.answer is not None:
