@@ -298,7 +298,9 @@ def test_most_of_the_best_are_found_after_all_rows_have_changed(decoder) -> None
     random = np.random.default_rng(7)
     graph = make_graph()
     ids = np.arange(count)
-    graph.apply(Events().add_nodes(ids, rows_of(random, count), node_type=ITEM))
+    rows = rows_of(random, count)
+    rows[7] *= 1e9
+    graph.apply(Events().add_nodes(ids, rows, node_type=ITEM))
     graph.apply(Events().add_nodes(ids[:50], rows_of(random, 50), node_type=USER))
     engine = Engine(graph, make_model(decoder))
     index = engine.candidate_index()

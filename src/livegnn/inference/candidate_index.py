@@ -42,6 +42,8 @@ _AT_ONCE: Final = 8192  # rows that are read in one call: some milliseconds, for
 _MEASURED: Final = 8192  # rows of which the scales are measured
 _CHANGES: Final = 1  # of each row, on average, before scales are measured again
 _RENEWED: Final = 4  # nodes that get other codes with each change
+_SORTED: Final = 2048  # rows of which the quantiles are computed
+_TAIL: Final = 0.05  # of the rows, at either end, which a spread leaves out
 _NARROWEST: Final = 1e-30  # the spread of a channel; of narrower ones, as of constant ones, it is 1
 
 
@@ -152,11 +154,7 @@ class CandidateIndex(View):
         some = np.ascontiguousarray(nodes[:: max(1, len(nodes) // _MEASURED)])
         _, rows = self._core.native.target_rows(self.vectors.target, some)
         rows = rows[np.isfinite(rows).all(axis=1)]
-        center, spread = np.zeros(self.vectors.width, np.float32), np.ones(self.vectors.width, np.float32)
-        if len(rows):
-            center = rows.mean(axis=0, dtype=np.float64).astype(np.float32)
-            spread = rows.std(axis=0, dtype=np.float64).astype(np.float32)
-            spread[spread < _NARROWEST] = 1
+        center, spread = _scales(rows)
         self._rows, self._changed = len(nodes), 0
         capacity = self._core.graph.native.capacity(self.node_type)
         return _core.VectorCodes(center, spread, capacity, chosen_threads(self._core.options.threads))
@@ -201,3 +199,21 @@ class CandidateIndex(View):
         """Bytes of the codes, and of the changes that wait."""
         held = sum(codes.bytes() for codes in [*self._codes])
         return {self.name: held + sum(nodes.nbytes for nodes in [*self._notes])}
+
+
+def _scales(
+    rows: "Float32[FloatArray, 'rows width']",
+) -> "tuple[Float32[FloatArray, 'width'], Float32[FloatArray, 'width']]":
+    """The center and the spread of each channel. Quantiles, because with means and deviations one row that is
+    a million times as large as the others would leave them no codes."""
+    width = rows.shape[1]
+    if not len(rows):
+        return np.zeros(width, np.float32), np.ones(width, np.float32)
+    some = rows[:: -(-len(rows) // _SORTED)].astype(np.float64)
+    low, center, high = np.quantile(some, (_TAIL, 0.5, 1 - _TAIL), axis=0)
+    spread = (high - low) / 2
+    alike = spread < _NARROWEST  # in nearly all rows, as after a ReLU that is seldom open
+    spread[alike] = some[:, alike].std(axis=0)
+    spread[spread < _NARROWEST] = 1
+    farthest = np.abs(rows - center).max(axis=0)
+    return center.astype(np.float32), np.maximum(spread, _NARROWEST * farthest).astype(np.float32)
