@@ -282,6 +282,8 @@ def test_a_row_for_all_nodes_inside_a_model_is_refused(name, groups):
         ({3: "group"}, "names of arguments as keys, or None"),
         (["batch"], "groups must be a dict from arguments"),
         ({None: []}, "must be the node type of the groups"),
+        ({"bach": "group"}, r"takes 'batch'.*groups=\{'batch': 'graph'\} \(got groups of 'bach'\)"),
+        ({"batch": "group", None: "all"}, r"groups\[None\] must be.*leave None out"),
         ({}, r"takes 'batch', whose meaning is unknown.*groups=\{'batch': 'graph'\}"),
         (None, r"takes 'batch', whose meaning is unknown.*groups=\{'batch': 'graph'\}"),
     ],

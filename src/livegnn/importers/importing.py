@@ -241,6 +241,11 @@ def _with_groups(program: Program, whole: Sequence[Atom]) -> Program:
     """The program with rows of groups. whole: the edges to the one group of all nodes."""
     made = Grouping(program.make, [*program.rows, *program.read], whole)
     outputs = {name: _of_groups(value, made, program.module_name) for name, value in program.outputs.items()}
+    if whole and not made.of_all:
+        raise ModelError(
+            f"groups[None] must be the group for a row of all nodes, got {program.module_name}, which "
+            "computes no such row: leave None out"
+        )
     return replace(program, outputs=outputs, read=[made.rows[one] for one in program.read])
 
 

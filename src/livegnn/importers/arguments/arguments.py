@@ -365,11 +365,10 @@ class _GraphRows:
 
     def hint(self, name: str) -> str:
         """Returns the usual meaning of an argument of this name, as the end of an error."""
+        got = f" (got groups of {', '.join(map(repr, self.groups.columns))})" if self.groups.columns else ""
+        groups = f"; if it numbers the group of each node, say groups={{{name!r}: 'graph'}}{got}"
         if name == "batch":
-            return (
-                ", which is None where nodes are predicted; if it numbers the group of each node, name the "
-                f"type of the groups, as in groups={{{name!r}: 'graph'}}"
-            )
+            return f", which is None where nodes are predicted{groups}"
         if name.endswith("_index") or "pair" in name:
             return f"; if it names pairs of nodes to be scored, say inputs={{{name!r}: {PAIRS!r}}}"
         if "node_type" in name and self.hetero:
@@ -377,7 +376,7 @@ class _GraphRows:
             return f"; if it names types of nodes, say which, as in inputs={{{name!r}: {kinds!r}}}"
         if "mask" in name:
             return f"; if it selects rows of the result, say inputs={{{name!r}: slice(None)}} for all rows"
-        return ""
+        return groups
 
     def is_embedding(self, name: str) -> bool:
         """Whether a parameter is an embedding of the nodes of the data."""
