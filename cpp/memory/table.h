@@ -194,8 +194,8 @@ class Table {
 
   // After `prepare` it cannot fail.
   void resize(size_t rows) {
+    if (rows * stride_ > capacity()) prepare(rows);
     if (rows * stride_ > capacity()) {
-      prepare(rows);
       if (file_ != nullptr) {
         file_->adopt();
         data_ = file_->data();

@@ -104,8 +104,10 @@ TEST(large_table_grows_where_it_is) {
   table.row(rows - 1)[15] = 7;
   const float* const first = table.row(0);
   for (size_t more = rows; more < 16 * rows; more += more / 2) {
-    table.prepare(more);
-    table.settle();  // the growth is not used
+    if (more % 3 != 0) {
+      table.prepare(more);
+      table.settle();  // the growth is not used
+    }
     table.resize(more);
     CHECK(table.row(0) == first);
     CHECK_EQ(table.row(more - 1)[15], more == rows ? 7.0f : 0.0f);
