@@ -107,9 +107,9 @@ class RuntimeModels:
             return digest, {output: predictor.predict(ids, output=output) for output in outputs}
 
         first = runtime.models.find(name)
-        digest = self._state(name, version).digest
         apart = first.predict_apart(ids, outputs) if isinstance(first, RowPredictor) else None
         if apart is not None:
+            digest = self._state(name, version).digest
             seq, rows = apart.seq, dict(zip(outputs, apart.rows, strict=True))
         else:
             seq, (digest, rows) = runtime.read(predict)
