@@ -262,10 +262,11 @@ def test_usual_requests_are_answered_natively(world: World) -> None:
         found = ask(engine, json.dumps(body).encode())
         assert found is not None, body
         assert_bits(found, add_and_score(engine, body))
-    many = body_of(world, *events[:1] * 16, sources=[world.name(0)] * 16, targets=[world.name(1)] * 16)
+    ends = {"sources": [world.name(0)] * 16, "targets": [world.name(1)] * 16}
+    many = json.loads(json.dumps(body_of(world, *events[:1] * 16, **ends)))
     for column in ("edge_attr", "edge_weight"):
         if column in many:
-            many[column] = many[column] * 16  # type: ignore[operator]
+            many[column] = many[column] * 16
     assert ask(engine, json.dumps(many).encode()) is not None
 
 
