@@ -29,6 +29,7 @@ import shapes  # noqa: E402
 from gate import (  # noqa: E402
     EXPLORING,
     LISTED,
+    NOT_THERE,
     SEED_VARIABLE,
     WHOLE,
     ignore_local_constants,
@@ -116,12 +117,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if (line := listed_as(item.nodeid)) is not None:
             item.add_marker(pytest.mark.explored)
             found.add(line)
-    # Elsewhere some tests may be left out by options.
-    if "CI" in os.environ and _runs_all(config) and (strangers := LISTED - found):
-        raise pytest.UsageError(
-            f"tests/explored.txt names {len(strangers)} tests that are not there: "
-            f"{', '.join(sorted(strangers)[:3])}"
-        )
+    config.stash[NOT_THERE] = sorted(LISTED - found)
     for item in items if oldest.IS_OLDEST else ():
         if reason := oldest.REASONS.get(item.nodeid.rpartition("/")[2].partition("@")[0]):
             item.add_marker(pytest.mark.skip(reason=reason))

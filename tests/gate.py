@@ -31,6 +31,9 @@ WHOLE = EXPLORING or os.environ.get(WHOLE_VARIABLE, "0") != "0"
 LISTED = frozenset(Path(__file__).with_name("explored.txt").read_text(encoding="utf-8").splitlines())
 """Slow tests: the ids of tests, and of functions all of whose cases are slow."""
 
+NOT_THERE = pytest.StashKey[list[str]]()
+"""Of a run: lines of explored.txt that name no test of it."""
+
 Case = TypeVar("Case", bound=tuple[object, ...])
 Shared = TypeVar("Shared")
 

@@ -84,6 +84,15 @@ def test_what_is_explored_is_left_out_of_the_gate_in_each_process(request: pytes
     assert explored == []
 
 
+def test_each_line_of_the_slow_tests_names_one(request: pytest.FixtureRequest) -> None:
+    """An error while tests are collected would end each process of pytest-xdist without a word.
+
+    Elsewhere than in CI, options may leave some tests out.
+    """
+    if request.config.args_source.name == "TESTPATHS" and os.environ.get("CI"):
+        assert request.config.stash[gate.NOT_THERE] == []
+
+
 def test_a_slow_test_is_named_by_itself_or_with_all_cases_of_its_function(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
