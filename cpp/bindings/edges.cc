@@ -130,6 +130,35 @@ nb::tuple edges_of(const Graph& graph, uint32_t edge_type, In<uint32_t> nodes, b
                         given(std::move(times)), given(std::move(features), count, width), given(std::move(keys)));
 }
 
+// The edges from the first of some nodes: of as many nodes as have `most` edges together, of one at least. The number
+// of edges of each, 0 of a node that does not exist; and of each edge, the target's id and the key.
+nb::tuple edges_from(const Graph& graph, uint32_t edge_type, const GivenIds& ids, size_t most) {
+  const Graph::EdgeType& type = graph.edges[edge_type];
+  const IdMap& sources = graph.nodes[type.spec.source_type].ids;
+  const IdMap& targets = graph.nodes[type.spec.target_type].ids;
+  const size_t count = count_of(ids);
+  std::vector<int64_t> degrees;
+  std::vector<uint32_t> keys;
+  Names names;
+  read(graph, SIZE_MAX, [&] {
+    for (size_t i = 0; i < count; ++i) {
+      const uint32_t node = sources.index_of(number_of(graph, ids, i));
+      const size_t degree = node == kNoIndex ? 0 : type.store->degree_out(node);
+      if (i > 0 && keys.size() + degree > most) break;
+      degrees.push_back(static_cast<int64_t>(degree));
+      if (degree == 0) continue;
+      type.store->scan_out(node, [&](NeighborSpan span) {
+        for (size_t j = 0; j < span.size; ++j) {
+          names.numbers.push_back(targets.id_of(span.ids[j]));
+          keys.push_back(key_at(span, j));
+        }
+      });
+    }
+    names.find_texts(graph);
+  });
+  return nb::make_tuple(given(std::move(degrees)), std::move(names).given(graph), given(std::move(keys)));
+}
+
 // The times of existing edges; 0 in a type without times. Only the one writer may call it, because the ends are
 // indices.
 nb::object edge_times(const Graph& graph, uint32_t edge_type, In<uint32_t> source, In<uint32_t> target,
@@ -277,6 +306,7 @@ void bind_edges(nb::class_<Graph>& graph) {
       .def("degrees", &degrees)
       .def("degrees_of", &degrees_of)
       .def("edges_of", &edges_of)
+      .def("edges_from", &edges_from)
       .def("degrees_after", &degrees_after)
       .def("edges_after", &edges_after)
       .def("edge_times", &edge_times)

@@ -1,4 +1,4 @@
-"""`livegnn predict`: all predictions of a deployment or a server into a file."""
+"""`livegnn predict`: all predictions of a deployment or a server, or all scores of edges, into a file."""
 
 from contextlib import closing
 from pathlib import Path
@@ -26,15 +26,16 @@ def predict(
         ),
     ],
     output_file: Annotated[Path, typer.Option("-o", metavar="FILE", help="Parquet file to write")],
-    every: Annotated[bool, typer.Option("--all", help="of all nodes")] = False,
+    every: Annotated[bool, typer.Option("--all", help="of all nodes, or of all edges")] = False,
     output: Annotated[
-        str | None, typer.Option("--output", help="output of the model (default: the first)")
+        str | None,
+        typer.Option("--output", help="output or edge output of the model (default: the first output)"),
     ] = None,
     model: Annotated[
         str | None, typer.Option("--model", help="name of the model (default: the serving one)")
     ] = None,
 ) -> None:
-    """Write the predictions of all nodes to a Parquet file."""
+    """Write the predictions of all nodes, or the scores of all edges, to a Parquet file."""
     from livegnn.atomic_file import check_writable
 
     if not every:

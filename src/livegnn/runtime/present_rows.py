@@ -11,10 +11,10 @@ from livegnn.inference import Engine, RowPredictor
 from livegnn.inference.followed_edges import EdgeNames
 from livegnn.runtime.predictions import Runtime
 from livegnn.texts import Texts
-from livegnn.types import NO_INDEX, EdgeType, FloatArray, Ids, NodeType
+from livegnn.types import NO_INDEX, EdgeType, FloatArray, Ids, IntArray, Keys, NodeType
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float32, Shaped
+    from jaxtyping import Bool, Float32, Int64, Shaped, UInt32
     from numpy.typing import NDArray
 
 
@@ -48,6 +48,47 @@ def read_present(
     return PresentRows(seq, values, present)
 
 
+class ListedEdges:
+    """The edges from some nodes, named part by part: an array of text gives each the room of the longest.
+
+    sources: how many nodes were read.
+    """
+
+    def __init__(
+        self,
+        sources: "Shaped[Ids, 'sources']",
+        degrees: "Int64[IntArray, 'sources']",
+        targets: "Shaped[Ids, 'edges'] | Texts",
+        keys: "UInt32[Keys, 'edges'] | None",
+    ) -> None:
+        self.sources = len(sources)
+        self._sources, self._targets, self._keys = sources, targets, keys
+        self._at = np.repeat(np.arange(len(sources), dtype=np.int32), degrees)
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def names(self, begin: int, end: int) -> EdgeNames:
+        """Those from `begin` to `end`."""
+        keys = None if self._keys is None else self._keys[begin:end]
+        return EdgeNames(self._sources[self._at[begin:end]], _as_array(self._targets[begin:end]), keys)
+
+
+def list_edges(
+    graph: Graph, edge_type: EdgeType, sources: "Shaped[Ids, 'ids'] | Texts", most: int
+) -> ListedEdges:
+    """The edges from the first of `sources`, all at one event: of as many nodes as have `most` edges
+    together, of one at least. A node that is not in the graph has none; an undirected edge is listed in both
+    directions.
+    """
+    degrees, names, keys = graph.native.edges_from(
+        graph.edge_type_index(edge_type), graph.node_ids.given(sources), most
+    )
+    targets = Texts.of(names) if isinstance(names, list) else names
+    keyed = graph.schema.edge_types[edge_type].duplicates == "keep"
+    return ListedEdges(_as_array(sources[: len(degrees)]), degrees, targets, keys if keyed else None)
+
+
 def read_present_edges(runtime: Runtime, engine: Engine, edges: EdgeNames, output: str) -> PresentRows:
     """The scores of `edges`, of which each has the type of the edge output, all at one event."""
     edge_type = engine.edge_outputs.find(output).scores.edge_type
@@ -79,6 +120,10 @@ def _find_edges(graph: Graph, edge_type: EdgeType, edges: EdgeNames) -> "Bool[ND
         present[left[:found]] = True
         left = left[found + 1 :]  # it stops at the first that is not there
     return present
+
+
+def _as_array(ids: "Shaped[Ids, 'ids'] | Texts") -> "Shaped[Ids, 'ids']":
+    return np.array(ids.tolist(), np.str_) if isinstance(ids, Texts) else ids
 
 
 def _select(

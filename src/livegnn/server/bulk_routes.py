@@ -1,4 +1,5 @@
-"""The route for all predictions, or all that have changed, as an Arrow IPC stream."""
+"""The route for all predictions, all that have changed, or all scores of an edge output, as an Arrow IPC
+stream."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -18,6 +19,7 @@ from livegnn.server.query import LARGEST_SEQ, AsWritten, MinSeq, Timeout
 from livegnn.server.requests import MODEL, OUTPUT
 
 _SINCE = "only nodes whose prediction has changed after this event"
+_OUTPUT = f"{OUTPUT}; an edge output gives the scores of all its edges"
 
 ChangedSince: TypeAlias = Annotated[int | None, AsWritten, Query(ge=0, le=LARGEST_SEQ, description=_SINCE)]
 
@@ -31,10 +33,11 @@ def add_bulk_routes(router: APIRouter, runtime: Runtime, feed: Feed) -> None:
         since: ChangedSince = None,
         min_seq: MinSeq = 0,
         timeout: Timeout = 10.0,
-        output: Annotated[str | None, Query(description=OUTPUT)] = None,
+        output: Annotated[str | None, Query(description=_OUTPUT)] = None,
         model: Annotated[str | None, Query(description=MODEL)] = None,
     ) -> StreamingResponse:
-        """All predictions, or with `since` those that have changed, as an Arrow IPC stream."""
+        """All predictions, or with `since` those that have changed, as an Arrow IPC stream; or all scores of
+        an edge output."""
         await feed.wait(max(min_seq, since or 0), timeout)
 
         def begin() -> Iterator[bytes]:
@@ -62,7 +65,8 @@ def _open(
     # Before the model is found: after a switch in between, the changes since this event are refused.
     seq, ids = changed.since(since)
     engine = runtime.models.find_row_predictor(model)
-    if engine.outputs.find(output).position or engine.name != runtime.models.serving:
+    of_edges = output in engine.model.edge_outputs
+    if of_edges or engine.outputs.find(output).position or engine.name != runtime.models.serving:
         raise InputError(
             "since must be for the first output of the serving model, whose changes are kept, got "
             "another output or model: read all of its predictions, without since"

@@ -1,4 +1,5 @@
-"""All predictions as a Parquet file, from the Arrow stream of a server, or of a runtime of this process."""
+"""All predictions, or all scores of an edge output, as a Parquet file: from the Arrow stream of a server, or
+of a runtime of this process."""
 
 import io
 from collections.abc import Iterator
@@ -24,21 +25,20 @@ class Written(NamedTuple):
 
 
 def write_parquet(stream: "BinaryIO | io.RawIOBase", path: Path) -> Written:
-    """Writes an Arrow IPC stream of predictions, without the rows of nodes that were removed meanwhile.
+    """Writes an Arrow IPC stream of `encode_all`, without the rows of nodes that were removed meanwhile.
 
     The file is replaced when the stream was read to its end. Raises SourceError if it ends before.
     """
-    read = written = 0
+    written = 0
     with _open(stream) as reader:
         about = {name.decode(): value.decode() for name, value in (reader.schema.metadata or {}).items()}
+        rows = _Rows(reader, about.get("rows"))
         with replace_file(path) as file, pq.ParquetWriter(file, reader.schema) as writer:
-            for group in _groups(_read(reader)):
-                read += group.num_rows
-                present = group.filter(group["prediction"].is_valid())
+            for group in _groups(rows.read()):
+                present = group.filter(group[reader.schema.names[-1]].is_valid())
                 written += present.num_rows
                 writer.write_table(present)
-            if read != int(about["rows"]):
-                raise _cut(f"{read:,} rows of {int(about['rows']):,}")
+            rows.check()
     return Written(written, int(about["seq"]))
 
 
@@ -49,19 +49,38 @@ def _open(stream: "BinaryIO | io.RawIOBase") -> pa.RecordBatchStreamReader:
         raise _cut(str(error)) from error
 
 
-def _read(reader: pa.RecordBatchStreamReader) -> Iterator[pa.RecordBatch]:
-    while True:
-        try:
-            batch = reader.read_next_batch()
-        except StopIteration:
-            return
-        except (pa.ArrowInvalid, OSError) as error:
-            raise _cut(str(error)) from error
-        yield batch
+class _Rows:
+    """Reads a stream, and counts its rows. expected: their number; None if the last part has it."""
+
+    def __init__(self, reader: pa.RecordBatchStreamReader, expected: str | None) -> None:
+        self._reader, self._expected, self._count = reader, expected, 0
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """The parts. Raises SourceError."""
+        while True:
+            try:
+                batch, told = self._reader.read_next_batch_with_custom_metadata()
+            except StopIteration:
+                return
+            except (pa.ArrowInvalid, OSError) as error:
+                raise _cut(str(error)) from error
+            self._count += batch.num_rows
+            if told is not None and b"rows" in told:
+                self._expected = told[b"rows"].decode()
+            yield batch
+
+    def check(self) -> None:
+        """Raises SourceError if rows are missing."""
+        if self._expected is None:
+            raise _cut(f"{self._count:,} rows and no end")
+        if self._count != int(self._expected):
+            raise _cut(f"{self._count:,} rows of {int(self._expected):,}")
 
 
 def open_all(runtime: Runtime, output: str | None, model: str | None) -> io.RawIOBase:
-    """The stream of all predictions of a runtime. Raises `InputError` for an unknown output or model."""
+    """The stream of all predictions of a runtime, or of all scores if `output` is an edge output. Raises the
+    errors of `encode_all`.
+    """
     return _Joined(encode_all(runtime, output, model))
 
 
@@ -81,7 +100,7 @@ def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 def _cut(found: str) -> SourceError:
     return SourceError(
-        f"the answer must have the predictions of all nodes, got {found}: the connection was cut, or the "
+        f"the answer must have all predictions, got {found}: the connection was cut, or the "
         "server ended. Run it again"
     )
 
