@@ -15,22 +15,27 @@ namespace livegnn {
 // Width of a panel; the columns of a packed matrix are stored in panels.
 inline constexpr size_t kPanel = 32;
 
-// Vectors in four bits a channel. A block has the codes of kCodeRows rows, then their steps and their lows. Codes are
-// 16-bit numbers, one for each group of four channels and each row, the rows of a group side by side; the first channel
-// of a group is in the lowest bits. A channel of a row is its low + code * its step, both bfloat16.
-inline constexpr size_t kCodeRows = 64;
-inline constexpr size_t kCodeGroup = 4;        // channels
-inline constexpr size_t kCodeProducts = 64;    // groups whose products are added in 16 bits
-inline constexpr int kMostCodeWeight = 127;    // the magnitude of a weight
-inline constexpr int kMostCodeWeights = 2184;  // those of kCodeProducts groups together
-inline size_t code_groups(size_t width) { return (width + kCodeGroup - 1) / kCodeGroup; }
-inline size_t code_block_size(size_t groups) { return (groups + 2) * kCodeRows; }  // in 16-bit numbers
+// Vectors in four bits a channel, codes, and in one, signs.
+//
+// Signs: a block has a byte for each row and group of eight channels, the first channel in the lowest bit, the rows of
+// a group side by side; then the scale of each row, a bfloat16. Rows are in an order in which the even bytes are those
+// of the first half.
+inline constexpr size_t kSignRows = 64;
+inline constexpr size_t kSignGroup = 8;                                            // channels
+inline size_t sign_block_size(size_t groups) { return (groups + 2) * kSignRows; }  // in bytes
+inline size_t place_of_row(size_t row) { return 2 * (row % (kSignRows / 2)) + row / (kSignRows / 2); }
+// Codes: a piece has two channels in each byte; the first half of its channels are in the lower bits.
+inline constexpr size_t kCodePiece = 32;  // channels
+inline constexpr size_t kPieceSize = kCodePiece / 2;
 
-// The score of a row is its step * unit * (weights · codes) + its low * sum.
-struct CodeQuery {
-  const int8_t* weights;  // of the channels of all groups
+// The score of a row is its scale * (unit * its total - sum).
+struct SignQuery {
+  // Of each group: the sums of the first four channels, and of the last four, by their bits. At most kMostSignSum.
+  const uint8_t* sums;
   float unit, sum;
 };
+inline constexpr size_t kSignSums = 32;  // of a group
+inline constexpr uint8_t kMostSignSum = 127;
 
 inline size_t packed_size(size_t inner, size_t outputs) { return (outputs + kPanel - 1) / kPanel * kPanel * inner; }
 
@@ -87,10 +92,13 @@ struct Kernels {
   // sum += weights[head] * row; reach[head] += |weights[head]| * the largest |inverse * row| of the head's channels.
   void (*add_heads)(size_t heads, size_t channels, const float* row, const float* weights, const float* inverse,
                     float* sum, float* reach);
-  // The scores of the rows of blocks of codes, and the largest of each block that is a number, at least -inf. They have
+  // The scores of the rows of blocks of signs, and the largest of each block that is a number, at least -inf. They have
   // the same bits on every instruction set.
-  void (*score_codes)(size_t blocks, size_t groups, const uint16_t* codes, const CodeQuery& query, float* scores,
+  void (*score_signs)(size_t blocks, size_t groups, const uint8_t* signs, const SignQuery& query, float* scores,
                       float* peaks);
+  // totals[i] = weights · the codes of rows[i], of so many pieces.
+  void (*multiply_codes)(size_t count, size_t pieces, const uint8_t* const* rows, const int8_t* weights,
+                         int32_t* totals);
   // On one row.
   void (*normalize_layer)(size_t n, const float* a, const float* scale, const float* shift, float epsilon, float* out);
   void (*normalize_l2)(size_t n, const float* a, float epsilon, float* out);

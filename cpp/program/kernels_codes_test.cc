@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -18,61 +17,85 @@ float float_of_bfloat(uint16_t bits) { return std::bit_cast<float>(static_cast<u
 
 uint16_t bfloat_of(float value) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16); }
 
-// Weights of the largest magnitudes that together are no more than the most.
-std::vector<int8_t> draw_weights(size_t channels, Random* random) {
-  std::vector<int8_t> weights(channels);
-  constexpr size_t kTogether = kCodeProducts * kCodeGroup;
-  for (size_t first = 0; first < channels; first += kTogether) {
-    const size_t end = std::min(channels, first + kTogether);
-    const int most = std::min(kMostCodeWeight, kMostCodeWeights / static_cast<int>(end - first));
-    const bool all = random->chance(0.3);
-    for (size_t c = first; c < end; ++c) weights[c] = static_cast<int8_t>(all || random->chance(0.5) ? -most : most);
+// Blocks of signs with their scales, every second of a row that does not exist in the third block.
+std::vector<uint8_t> draw_blocks(size_t blocks, size_t groups, Random* random) {
+  std::vector<uint8_t> all(blocks * sign_block_size(groups));
+  for (uint8_t& byte : all) byte = random->chance(0.2) ? 0xff : static_cast<uint8_t>(random->below(256));
+  for (size_t b = 0; b < blocks; ++b) {
+    auto* scales = reinterpret_cast<uint16_t*>(all.data() + b * sign_block_size(groups) + groups * kSignRows);
+    for (size_t row = 0; row < kSignRows; ++row) {
+      scales[row] = random->chance(0.2) || b == 2 ? 0x7fc0 : bfloat_of(random->between(0, 2));
+    }
   }
-  return weights;
+  return all;
 }
 
-TEST(kernels_score_codes) {
+float score_one_by_one(const uint8_t* block, size_t groups, size_t row, const SignQuery& query) {
+  int total = 0;
+  for (size_t g = 0; g < groups; ++g) {
+    const uint8_t bits = block[g * kSignRows + place_of_row(row)];
+    total += query.sums[g * kSignSums + bits % 16] + query.sums[g * kSignSums + 16 + bits / 16];
+  }
+  const float scaled = static_cast<float>(total) * query.unit - query.sum;
+  return float_of_bfloat(reinterpret_cast<const uint16_t*>(block + groups * kSignRows)[row]) * scaled;
+}
+
+TEST(kernels_score_signs) {
   Random random;
-  for (size_t groups : {1u, 2u, 16u, 63u, 64u, 65u, 150u}) {
+  for (size_t groups : {1u, 4u, 8u, 257u, 258u, 259u, 600u}) {
     for (size_t blocks : {1u, 3u}) {
-      std::vector<uint16_t> codes(blocks * code_block_size(groups));
-      for (uint16_t& code : codes) code = random.chance(0.2) ? 0xffff : static_cast<uint16_t>(random.below(1 << 16));
-      for (size_t b = 0; b < blocks; ++b) {
-        uint16_t* steps = codes.data() + b * code_block_size(groups) + groups * kCodeRows;
-        for (size_t row = 0; row < kCodeRows; ++row) {
-          steps[row] = random.chance(0.2) || b == 2 ? 0x7fc0 : bfloat_of(random.between(0, 2));
-          steps[kCodeRows + row] = bfloat_of(random.between(-3, 1));
-        }
+      const std::vector<uint8_t> signs = draw_blocks(blocks, groups, &random);
+      std::vector<uint8_t> sums(groups * kSignSums, kMostSignSum);
+      if (random.chance(0.5)) {
+        for (uint8_t& sum : sums) sum = static_cast<uint8_t>(random.below(kMostSignSum + 1));
       }
-      const std::vector<int8_t> weights = draw_weights(groups * kCodeGroup, &random);
-      const CodeQuery query{weights.data(), random.between(0, 1), random.between(-5, 5)};
-      Floats expected(blocks * kCodeRows);
-      for (size_t i = 0; i < expected.size(); ++i) {
-        const uint16_t* block = codes.data() + i / kCodeRows * code_block_size(groups);
-        const size_t row = i % kCodeRows;
-        int total = 0;
-        for (size_t c = 0; c < groups * kCodeGroup; ++c) {
-          total += weights[c] * (block[c / kCodeGroup * kCodeRows + row] >> 4 * (c % kCodeGroup) & 15);
-        }
-        const float scaled = static_cast<float>(total) * query.unit;
-        const float product = float_of_bfloat(block[groups * kCodeRows + row]) * scaled;
-        const float offset = float_of_bfloat(block[(groups + 1) * kCodeRows + row]) * query.sum;
-        expected[i] = product + offset;
-      }
+      const SignQuery query{sums.data(), random.between(0, 1), random.between(-5, 5)};
       for (const Kernels* k : all_kernels()) {
-        Floats scores(expected.size()), peaks(blocks);
-        k->score_codes(blocks, groups, codes.data(), query, scores.data(), peaks.data());
+        Floats scores(blocks * kSignRows), peaks(blocks);
+        k->score_signs(blocks, groups, signs.data(), query, scores.data(), peaks.data());
         for (size_t b = 0; b < blocks; ++b) {
           float peak = -std::numeric_limits<float>::infinity();
-          for (size_t i = b * kCodeRows; i < (b + 1) * kCodeRows; ++i) {
-            CHECK_EQ(std::isnan(scores[i]), std::isnan(expected[i]));
-            if (std::isnan(scores[i])) continue;
-            CHECK_EQ(scores[i], expected[i]);
-            peak = std::max(peak, scores[i]);
+          for (size_t row = 0; row < kSignRows; ++row) {
+            const float found = scores[b * kSignRows + row];
+            const float expected = score_one_by_one(signs.data() + b * sign_block_size(groups), groups, row, query);
+            CHECK_EQ(std::isnan(found), std::isnan(expected));
+            if (std::isnan(found)) continue;
+            CHECK_EQ(found, expected);
+            peak = std::max(peak, found);
           }
           CHECK_EQ(peaks[b], peak);
         }
       }
+    }
+  }
+}
+
+TEST(kernels_multiply_codes) {
+  Random random;
+  for (size_t pieces : {1u, 2u, 3u, 10u, 200u}) {
+    std::vector<uint8_t> codes(5 * pieces * kPieceSize);
+    const bool all = random.chance(0.5);
+    for (uint8_t& two : codes) two = all ? 0xff : static_cast<uint8_t>(random.below(256));
+    std::vector<int8_t> weights(pieces * kCodePiece, 127);
+    if (!all) {
+      for (int8_t& weight : weights) weight = static_cast<int8_t>(static_cast<int>(random.below(255)) - 127);
+    }
+    std::vector<const uint8_t*> rows;
+    std::vector<int32_t> expected;
+    for (size_t i = 0; i < 5; ++i) {
+      rows.push_back(codes.data() + (i * 3 % 5) * pieces * kPieceSize);
+      int32_t total = 0;
+      for (size_t c = 0; c < weights.size(); ++c) {
+        const uint8_t two = rows.back()[c / kCodePiece * kPieceSize + c % kPieceSize];
+        total += weights[c] * (c % kCodePiece < kPieceSize ? two & 15 : two >> 4);
+      }
+      expected.push_back(total);
+    }
+    for (const Kernels* k : all_kernels()) {
+      std::vector<int32_t> totals(5);
+      k->multiply_codes(5, pieces, rows.data(), weights.data(), totals.data());
+      CHECK(totals == expected);
+      k->multiply_codes(0, pieces, rows.data(), weights.data(), totals.data());
     }
   }
 }

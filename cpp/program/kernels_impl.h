@@ -454,7 +454,8 @@ const Kernels kKernels = {LIVEGNN_ISA_NAME,
                           sum_channels,
                           scale_heads,
                           add_heads,
-                          score_codes,
+                          score_signs,
+                          multiply_codes,
                           normalize_layer,
                           normalize_l2};
 

@@ -33,53 +33,52 @@ std::vector<uint32_t> best_of(const Vectors& vectors, const std::vector<float>& 
   return nodes;
 }
 
-// Codes hold whole numbers exactly in a row from 0 to 15, and a query of whole numbers whose largest is the largest
-// weight.
-std::vector<float> whole_vector(size_t width, Random* random) {
-  std::vector<float> vector(width);
-  for (float& value : vector) value = static_cast<float>(random->below(16));
-  const size_t lowest = random->below(width);
-  vector[lowest] = 0;
-  vector[(lowest + 1 + random->below(width - 1)) % width] = 15;
+// Vectors of few directions, so that products differ by far more than codes are off.
+std::vector<float> plain_vector(size_t width, Random* random) {
+  std::vector<float> vector(width, 0.0f);
+  const float length = static_cast<float>(1 + random->below(1000));
+  for (float& value : vector) value = length;
   return vector;
 }
 
-std::vector<float> whole_query(size_t width, Random* random) {
-  std::vector<float> query(width);
-  for (float& value : query) value = static_cast<float>(random->below(13)) - 6;
-  query[random->below(width)] = random->chance(0.5) ? kMostCodeWeight : -kMostCodeWeight;
-  return query;
-}
-
-void check_exact_vectors(size_t width, size_t threads, Random* from) {
+void check_plain_vectors(size_t width, size_t threads, Random* from) {
   Random& random = *from;
   VectorCodes codes(std::vector<float>(width, 0.0f), std::vector<float>(width, 1.0f), random.below(6000), threads);
   Vectors vectors;
-  CHECK(codes.search(whole_query(width, &random).data(), 3).empty());
+  const std::vector<float> along(width, 1.0f), against(width, -1.0f);
+  CHECK(codes.search(along.data(), 3).empty());
   for (size_t round = 0; round < 6; ++round) {
     std::vector<uint32_t> nodes, gone;
     std::vector<float> rows;
-    for (size_t i = random.below(3000); i > 0; --i) {
+    for (size_t i = random.below(300); i > 0; --i) {
       const uint32_t node = random.index(5000 * (round + 1));
       nodes.push_back(node);
-      vectors[node] = whole_vector(width, &random);
+      vectors[node] = plain_vector(width, &random);
       rows.insert(rows.end(), vectors[node].begin(), vectors[node].end());
     }
     codes.put(nodes, rows.data());
-    for (size_t i = random.below(500); i > 0; --i) gone.push_back(random.index(5000 * (round + 2)));
+    for (size_t i = random.below(100); i > 0; --i) gone.push_back(random.index(5000 * (round + 2)));
     for (uint32_t node : gone) vectors.erase(node);
     codes.erase(gone);
     for (size_t count : {size_t{1}, size_t{7}, size_t{300}, vectors.size() + 5}) {
-      const std::vector<float> query = whole_query(width, &random);
-      CHECK(codes.search(query.data(), count) == best_of(vectors, query, count));
+      for (const std::vector<float>& query : {along, against}) {
+        const std::vector<uint32_t> found = codes.search(query.data(), count);
+        const std::vector<uint32_t> best = best_of(vectors, query, count);
+        CHECK_EQ(found.size(), best.size());
+        CHECK(std::ranges::is_sorted(found));
+        double least = 1e30;
+        for (uint32_t node : best) least = std::min(least, product(vectors[node], query));
+        // Scales have eight bits.
+        for (uint32_t node : found) CHECK(product(vectors.at(node), query) >= least - std::fabs(least) / 64);
+      }
     }
-    CHECK(codes.search(whole_query(width, &random).data(), 0).empty());
+    CHECK(codes.search(along.data(), 0).empty());
   }
 }
 
-TEST(vector_codes_find_the_best_of_exact_vectors) {
+TEST(vector_codes_find_the_best_of_plain_vectors) {
   Random random;
-  for (size_t width : {2u, 5u, 64u, 256u}) check_exact_vectors(width, 1 + random.below(3), &random);
+  for (size_t width : {1u, 5u, 64u, 256u}) check_plain_vectors(width, 1 + random.below(3), &random);
 }
 
 // Two channels are far off and wide, as biases may be; more than 256 channels are added in parts.
@@ -112,6 +111,63 @@ TEST(vector_codes_find_nearly_the_best_of_any_vectors) {
     }
     CHECK(found >= 190);
   }
+}
+
+// Of so many vectors, most are left out by their signs alone. Of the second kind are ten groups of nodes; of the last,
+// one channel counts for more than all others.
+TEST(vector_codes_find_nearly_the_best_of_many_vectors) {
+  constexpr size_t kWidth = 24;
+  for (size_t kind : {0u, 1u, 2u}) {
+    Random random;
+    std::vector<uint32_t> nodes(80'000);
+    std::iota(nodes.begin(), nodes.end(), 0u);
+    std::vector<float> rows(nodes.size() * kWidth);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const float middle = kind == 1 ? static_cast<float>(i / kWidth / 8'000 % 10 * (i % kWidth)) / 40 : 0.0f;
+      rows[i] = middle + random.between(-1, 1) * (kind == 2 && i % kWidth == 3 ? 30.0f : 1.0f);
+    }
+    const std::vector<float> center(kWidth, 0.0f);
+    std::vector<float> spread(kWidth, 1.0f);
+    spread[3] = kind == 2 ? 30 : 1;
+    VectorCodes one(center, spread, 0, 1), several(center, spread, nodes.size(), 3);
+    one.put(nodes, rows.data());
+    several.put(nodes, rows.data());
+    std::vector<uint32_t> gone;
+    for (size_t i = 0; i < 8'000; ++i) gone.push_back(random.index(nodes.size()));
+    one.erase(gone);
+    several.erase(gone);
+    Vectors vectors;
+    for (uint32_t node : nodes) {
+      const auto first = rows.begin() + static_cast<std::ptrdiff_t>(node * kWidth);
+      vectors.emplace(node, std::vector<float>(first, first + kWidth));
+    }
+    for (uint32_t node : gone) vectors.erase(node);
+    size_t found = 0;
+    for (size_t i = 0; i < 20; ++i) {
+      const std::vector<float> query = random.floats(kWidth);
+      const std::vector<uint32_t> best = best_of(vectors, query, 10), near = one.search(query.data(), 64);
+      CHECK_EQ(near.size(), 64u);
+      CHECK(near == several.search(query.data(), 64));
+      for (uint32_t node : near) CHECK(vectors.contains(node));
+      found += static_cast<size_t>(
+          std::ranges::count_if(best, [&](uint32_t node) { return std::ranges::binary_search(near, node); }));
+    }
+    CHECK(found >= 180);
+  }
+}
+
+// A sample that says nothing of others: all are read, and of equal scores the first are found.
+TEST(vector_codes_find_as_many_as_there_are_of_equal_vectors) {
+  std::vector<uint32_t> nodes(70'000);
+  std::iota(nodes.begin(), nodes.end(), 0u);
+  const std::vector<float> rows(2 * nodes.size(), 1.0f), query{1, -1}, nothing{0, 0};
+  VectorCodes codes({0, 0}, {1, 1}, 0, 2);
+  codes.put(nodes, rows.data());
+  const std::vector<uint32_t> first(nodes.begin(), nodes.begin() + 40);
+  CHECK(codes.search(nothing.data(), 40) == first);
+  CHECK(codes.search(query.data(), 40) == first);
+  codes.erase(std::span(nodes).subspan(5));
+  CHECK(codes.search(query.data(), 40) == std::vector<uint32_t>(nodes.begin(), nodes.begin() + 5));
 }
 
 TEST(vector_codes_leave_out_vectors_that_are_not_finite) {

@@ -1,6 +1,6 @@
 """Vectors of the targets of an edge output, kept fresh with the graph, and found by their inner products.
 
-    batch ─► changed and removed nodes ─► notes ─► codes of their vectors, four bits a channel
+    batch ─► changed and removed nodes ─► notes ─► codes of their vectors, of a few bits a channel
                                                      │
                     the vector of a source ─► a scan of all codes ─► the nodes to compare
 
