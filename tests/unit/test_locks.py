@@ -195,10 +195,14 @@ ENGINE: dict[str, Call] = {
         world.engine.predict_at_once(world.ids(STAY)) is None
     ),  # it would call a function
     "predict_edges": lambda world: world.engine.predict_edges(*map(world.ids, ENDS), output="score").tolist(),
+    "predict_edges_apart": lambda world: (
+        world.engine.predict_edges_apart(*map(world.ids, ENDS), output="score") is None
+    ),
     "predict_edges_at_once": lambda world: (
         world.engine.predict_edges_at_once(*map(world.ids, ENDS), output="score") is None
     ),
     "score": lambda world: world.engine.score(*map(world.ids, ENDS), **COLUMNS).tolist(),
+    "score_apart": lambda world: world.engine.score_apart(*map(world.ids, ENDS), **COLUMNS) is None,
     "score_at_once": lambda world: world.engine.score_at_once(*map(world.ids, ENDS), **COLUMNS) is None,
     "score_after_at_once": lambda world: (
         world.engine.score_after_at_once(Events(), *map(world.ids, ENDS), **COLUMNS) is None

@@ -31,6 +31,12 @@ class PairSettings(OutputSettings, total=False):
     edge_weight: "ArrayLike | None"
 
 
+class EdgeSettings(OutputSettings, total=False):
+    """The arguments of `EdgePredictor.predict_edges` beside the ends."""
+
+    key: "ArrayLike | None"
+
+
 class Pairs(NamedTuple):
     """Checked arguments of a score: the ids of the ends, and the columns that the edge output reads."""
 

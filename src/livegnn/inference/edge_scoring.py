@@ -14,7 +14,7 @@ from livegnn.events import Events
 from livegnn.events.chunk import to_key
 from livegnn.graph.snapshot import Snapshot
 from livegnn.inference.edge_pairs import (
-    OutputSettings,
+    EdgeSettings,
     Pairs,
     PairSettings,
     check_ends,
@@ -36,12 +36,6 @@ if TYPE_CHECKING:
 
 _FEW: Final = 512
 """Rows and edges that are computed at once: some tens of microseconds."""
-
-
-class EdgeSettings(OutputSettings, total=False):
-    """The arguments of `EdgePredictor.predict_edges` beside the ends."""
-
-    key: "ArrayLike | None"
 
 
 class EdgePredictor(RowPredictor):

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from livegnn.arguments import check_int, check_not_negative, one_id
 from livegnn.errors import InputError
 from livegnn.events.chunk import to_key
-from livegnn.inference.edge_pairs import PairSettings, check_pairs, find_edge_output
-from livegnn.inference.edge_scoring import EdgePredictor, EdgeSettings
+from livegnn.inference.edge_pairs import EdgeSettings, PairSettings, check_pairs, find_edge_output
+from livegnn.inference.edge_scoring import EdgePredictor
 from livegnn.inference.history import History
 from livegnn.types import EdgeType
 

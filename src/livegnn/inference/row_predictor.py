@@ -1,21 +1,28 @@
 """A view that keeps the rows of a model, as a runtime and a server see it."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, Unpack
 
 import numpy as np
 
 from livegnn.events import Events
 from livegnn.graph import GraphDelta, Growth, View
+from livegnn.inference.edge_pairs import EdgeSettings, PairSettings
 from livegnn.inference.options import EngineOptions
+from livegnn.inference.predictions import Prediction
 from livegnn.inference.update import Update
 from livegnn.network import Model
-from livegnn.network.outputs import Outputs
+from livegnn.network.outputs import EdgeOutputs, Outputs
 from livegnn.types import FloatArray, Ids, NodeType
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float32, Shaped
     from numpy.typing import ArrayLike, NDArray
+
+    from livegnn.inference.supposed_scores import MostOfRequest
+    from livegnn.texts import Texts
+
+    ListedIds: TypeAlias = "Shaped[NDArray[np.generic], 'ids'] | Texts"
 
 
 class Supposition(Protocol):
@@ -33,6 +40,20 @@ class Supposition(Protocol):
         self, ids: "ArrayLike", *, output: str | None = None
     ) -> "Float32[FloatArray, 'ids channels']":
         """As `WhatIf.predict`."""
+
+    def score(
+        self, src: "ArrayLike", dst: "ArrayLike", **settings: Unpack[PairSettings]
+    ) -> "Float32[FloatArray, 'pairs channels']":
+        """As `WhatIf.score`."""
+
+
+class WantedRows(NamedTuple):
+    """Rows of nodes of one type. outputs: names of those that are read, all of this type; None is the first
+    of the model."""
+
+    node_type: NodeType
+    ids: "ListedIds"
+    outputs: Sequence[str | None]
 
 
 class RowsApart(NamedTuple):
@@ -90,6 +111,58 @@ class RowPredictor(View):
 
     def answer_at_once(self, request: bytes, parameters: bool, seq: int, most_numbers: int) -> bytes | None:
         """The answer to a request, as of `Runtime.answer_at_once`. seq: the event that the rows reflect."""
+        raise NotImplementedError
+
+    @property
+    def edge_outputs(self) -> EdgeOutputs:
+        """Those of the model."""
+        raise NotImplementedError
+
+    def score(
+        self, src: "ArrayLike", dst: "ArrayLike", **settings: Unpack[PairSettings]
+    ) -> "Float32[FloatArray, 'pairs channels']":
+        """Scores of pairs of nodes, as of `Engine.score`."""
+        raise NotImplementedError
+
+    def score_apart(
+        self, src: "ArrayLike", dst: "ArrayLike", **settings: Unpack[PairSettings]
+    ) -> Prediction | None:
+        """The same, and the event that they reflect, read without the lock of readers. None if that would be
+        wrong: then `score` is called with it."""
+        return None
+
+    def score_at_once(
+        self, src: "ArrayLike", dst: "ArrayLike", **settings: Unpack[PairSettings]
+    ) -> "Float32[FloatArray, 'pairs channels'] | None":
+        """The result of `score` if it can be read at once, as of `predict_at_once`."""
+        raise NotImplementedError
+
+    def score_after_at_once(
+        self, events: Events, src: "ArrayLike", dst: "ArrayLike", **settings: Unpack[PairSettings]
+    ) -> "Float32[FloatArray, 'pairs channels'] | None":
+        """The result of ``what_if(events).score(src, dst)`` if it can be computed at once."""
+        raise NotImplementedError
+
+    def answer_scores_at_once(self, request: bytes, seq: int, most: "MostOfRequest") -> bytes | None:
+        """The answer to a request for scores after events, as of `SupposedScores.answer`."""
+        raise NotImplementedError
+
+    def predict_edges(
+        self, src: "ArrayLike", dst: "ArrayLike", **settings: Unpack[EdgeSettings]
+    ) -> "Float32[FloatArray, 'edges channels']":
+        """Scores of edges of the graph, as of `Engine.predict_edges`."""
+        raise NotImplementedError
+
+    def predict_edges_apart(
+        self, src: "ArrayLike", dst: "ArrayLike", **settings: Unpack[EdgeSettings]
+    ) -> Prediction | None:
+        """The same, as `score_apart`."""
+        return None
+
+    def predict_edges_at_once(
+        self, src: "ArrayLike", dst: "ArrayLike", **settings: Unpack[EdgeSettings]
+    ) -> "Float32[FloatArray, 'edges channels'] | None":
+        """The result of `predict_edges` if it can be read at once."""
         raise NotImplementedError
 
     def what_if(self, events: Events) -> Supposition:

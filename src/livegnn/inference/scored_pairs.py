@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from livegnn.errors import UnknownEdgeError, UnknownNodeError
+from livegnn.errors import LiveGNNError, UnknownEdgeError, UnknownNodeError
 from livegnn.graph import Graph
 from livegnn.inference.edge_pairs import Pairs
 from livegnn.inference.native_engine import missing_engine
@@ -12,12 +12,13 @@ from livegnn.network.outputs import EdgeOutput
 from livegnn.types import FloatArray
 
 if TYPE_CHECKING:
-    from jaxtyping import Float32
-    from numpy.typing import ArrayLike
+    from jaxtyping import Bool, Float32
+    from numpy.typing import ArrayLike, NDArray
 
 FoundRows: TypeAlias = FloatArray | tuple[int, int] | None
 """Rows, or what the first pair that has none lacks, and its position; or nothing."""
 _LACKS_SOURCE: Final = 1
+_LACKS_TARGET: Final = 2
 _LACKS_EDGE: Final = 3
 
 
@@ -29,14 +30,34 @@ def rows_of_pairs(
         return found
     if found is None:
         raise missing_engine()
-    missing, at = found
+    raise _missing_error(graph, chosen, pairs, *found, key)
+
+
+def refuse_missing_ends(
+    graph: Graph,
+    chosen: EdgeOutput,
+    pairs: Pairs,
+    has_source: "Bool[NDArray[np.bool_], 'pairs']",
+    has_target: "Bool[NDArray[np.bool_], 'pairs']",
+) -> None:
+    """Raises the error of `rows_of_pairs` for the first pair that lacks a node."""
+    whole = has_source & has_target
+    if not whole.all():
+        at = int(whole.argmin())
+        missing = _LACKS_TARGET if has_source[at] else _LACKS_SOURCE
+        raise _missing_error(graph, chosen, pairs, missing, at, None)
+
+
+def _missing_error(
+    graph: Graph, chosen: EdgeOutput, pairs: Pairs, missing: int, at: int, key: "ArrayLike | None"
+) -> LiveGNNError:
     source, _, target = chosen.scores.edge_type
     if missing == _LACKS_EDGE:
         ends = f"{pairs.sources[at].item()!r} -> {pairs.targets[at].item()!r}"
         ends += "" if key is None else f" with the key {np.asarray(key).ravel()[at]}"
-        raise UnknownEdgeError(
+        return UnknownEdgeError(
             f"expected the ends of an edge, got {ends}, which is not in the graph: add it first, or score it "
             "as a pair of nodes"
         )
     name, ids = (source, pairs.sources) if missing == _LACKS_SOURCE else (target, pairs.targets)
-    raise UnknownNodeError(graph.unknown_node(ids[at], name))
+    return UnknownNodeError(graph.unknown_node(ids[at], name))

@@ -18,7 +18,7 @@ from livegnn.texts import Texts
 from livegnn.types import NO_INDEX, FloatArray, Ids, IntArray, NodeType
 
 if TYPE_CHECKING:
-    from jaxtyping import Float32, Int64, Shaped, UInt32
+    from jaxtyping import Bool, Float32, Int64, Shaped, UInt32
     from numpy.typing import ArrayLike, NDArray
 
 
@@ -153,6 +153,16 @@ def locate_after(
     """The numbers of ids, and the indices of their nodes after a change that is staged. The caller holds
     `Graph.writer`. Raises `UnknownNodeError` for a node that would not be in the graph.
     """
+    numbers, indices, there = find_after(graph, change, asked, name)
+    if not there.all():
+        raise UnknownNodeError(graph.unknown_node(asked[int(there.argmin())], name))
+    return numbers, indices
+
+
+def find_after(
+    graph: Graph, change: GraphDelta, asked: "Shaped[NDArray[np.generic], 'ids'] | Texts", name: NodeType
+) -> "tuple[Int64[IntArray, 'ids'], UInt32[NDArray[np.uint32], 'ids'], Bool[NDArray[np.bool_], 'ids']]":
+    """The same, and which of the nodes would be in the graph. Indices of others mean nothing."""
     node_type, delta = graph.node_type_index(name), change.native
     numbers = graph.to_numbers(asked)
     indices = graph.native.indices_of(node_type, numbers)
@@ -161,6 +171,4 @@ def locate_after(
     gone = indices == NO_INDEX
     if len(removed := delta.removed_indices(node_type)):
         gone |= np.isin(indices, removed)
-    if gone.any():
-        raise UnknownNodeError(graph.unknown_node(asked[np.flatnonzero(gone)[0]], name))
-    return numbers, indices
+    return numbers, indices, ~gone

@@ -19,7 +19,7 @@ from livegnn.errors import InputError, LiveGNNError, WorkerUnavailableError
 from livegnn.events import Events
 from livegnn.graph import Claim, Graph, GraphDelta, Transaction
 from livegnn.graph.division import PartCounts
-from livegnn.inference import EngineOptions, RowPredictor, Update
+from livegnn.inference import EngineOptions, Update
 from livegnn.inference.native_engine import lay_out
 from livegnn.inference.row_predictor import RowsApart
 from livegnn.interrupts import at_once
@@ -32,6 +32,7 @@ from livegnn.partitions.part import Asked, Given, Outcome, Placed, Reader
 from livegnn.partitions.reads import RowReads
 from livegnn.partitions.replacing import TRIES, Replacing
 from livegnn.partitions.sampler import PartitionedSampler
+from livegnn.partitions.scores import PairScores, PartsScorer
 from livegnn.partitions.sets import write_parts, write_set
 from livegnn.partitions.what_if import WhatIfOfParts
 from livegnn.placement import Owners
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
-class Partitions(RowPredictor):
+class Partitions(PartsScorer):
     """The parts of a graph, led as one engine: a view of a graph of names, whose batches they apply.
 
     names: a graph with all nodes and their owners, and without edges; it assigns sequence numbers, and
@@ -78,6 +79,7 @@ class Partitions(RowPredictor):
         self.visible = threading.RLock()
         self._claim = Claim(self, self.visible)
         self._reads = RowReads(self)
+        self._pairs = PairScores(self)
         self._replacing: Replacing[Partitions] | None = None
         self._batch: Batch | None = None  # that is being applied
         self._broken: BaseException | None = None
@@ -289,9 +291,9 @@ class Partitions(RowPredictor):
         return self._batch is not None
 
     def what_if(self, events: Events) -> WhatIfOfParts:
-        """Predictions after `events`, as of `Engine.what_if`. Their errors are raised by the first read, and
-        each read of predictions computes the batch on all parts."""
-        return WhatIfOfParts(self, events)
+        """Predictions and scores after `events`, as of `Engine.what_if`. Their errors are raised by the first
+        read, and each read of predictions or scores computes the batch on all parts."""
+        return WhatIfOfParts(self, self._pairs, events)
 
     def predict_at_once(self, ids: "ArrayLike", *, output: str | None = None) -> None:
         """None: a prediction is always read from a part."""

@@ -18,13 +18,13 @@ from livegnn.errors import LiveGNNError, UnknownNodeError, WorkerUnavailableErro
 from livegnn.graph import Graph
 from livegnn.inference import Engine
 from livegnn.inference.predictions import Prediction
-from livegnn.inference.row_predictor import RowsApart
+from livegnn.inference.row_predictor import RowsApart, WantedRows
 from livegnn.network import Model
 from livegnn.network.outputs import Outputs
-from livegnn.types import NO_INDEX, IntArray
+from livegnn.types import NO_INDEX, FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Int64, Shaped, UInt16
+    from jaxtyping import Bool, Float32, Int64, Shaped, UInt16
     from numpy.typing import ArrayLike, NDArray
 
     from livegnn.texts import Texts
@@ -82,6 +82,19 @@ class Led(Protocol):
         """Whether some parts may show a batch that others do not show yet."""
 
 
+class RowsTogether(NamedTuple):
+    """seq: the event that all rows reflect. rows: of each of the wanted ones, by its outputs; of the nodes
+    that are there. present: which these are."""
+
+    seq: int
+    rows: "Sequence[Sequence[Float32[FloatArray, 'present channels']]]"
+    present: "Sequence[Bool[NDArray[np.bool_], 'ids']]"
+
+
+CheckPresent: TypeAlias = "Callable[[Sequence[Bool[NDArray[np.bool_], ids]]], None]"
+"""Gets which of the wanted nodes are there, before their rows are read, and may raise."""
+
+
 class _Now(NamedTuple):
     """The parts, and the number of batches that the names show."""
 
@@ -90,7 +103,7 @@ class _Now(NamedTuple):
 
 
 class _Nodes(NamedTuple):
-    """Nodes of an output's type. numbers: the ids of those that are there, as numbers. owners: of these."""
+    """Nodes of one type. numbers: the ids of those that are there, as numbers. owners: of these."""
 
     present: "Bool[NDArray[np.bool_], 'ids']"
     numbers: "Int64[IntArray, 'present']"
@@ -108,35 +121,55 @@ class RowReads:
 
     def read(self, ids: "ArrayLike", outputs: Sequence[str | None], *, present: bool = False) -> RowsApart:
         """As `RowPredictor.predict_apart`. Raises `WorkerUnavailableError` if the part of a node is lost."""
-        asked, names = listed_ids(ids), self._led.names
+        asked, find = listed_ids(ids), self._led.outputs.find
+        wanted = [WantedRows(find(output).node_type, asked, (output,)) for output in outputs]
+
+        def refuse_missing(found: "Sequence[Bool[NDArray[np.bool_], 'ids']]") -> None:
+            for (node_type, *_), there in zip(wanted, found, strict=True):
+                if not there.all():
+                    id = asked[int(there.argmin())]
+                    raise UnknownNodeError(self._led.names.unknown_node(id, node_type))
+
+        found = self.read_all(wanted, (lambda _: None) if present else refuse_missing)
+        return RowsApart(found.seq, [each[0] for each in found.rows], found.present)
+
+    def read_all(self, wanted: Sequence[WantedRows], check: CheckPresent) -> RowsTogether:
+        """Rows of nodes of several types, all of one event. Raises what `check` raises, and
+        `WorkerUnavailableError` if the part of a node is lost."""
+        names = self._led.names
         pin = names.node_ids.pin()  # no number gets another text meanwhile
         try:
             for _ in range(_TRIES):
-                if (found := self._try(asked, outputs, present=present)) is not None:
+                if (found := self._try(wanted, check)) is not None:
                     return found
-            found = _core.holding(names.writer, self._try, asked, outputs, present=present)
+            found = _core.holding(names.writer, self._try, wanted, check)
         finally:
             pin.let_go()
         if found is None:
             raise _differ()
         return found
 
-    def _try(self, asked: "Listed", outputs: Sequence[str | None], *, present: bool) -> RowsApart | None:
+    def _try(self, wanted: Sequence[WantedRows], check: CheckPresent) -> RowsTogether | None:
         """None if another batch became visible meanwhile, or there are other parts."""
         led = self._led
         now, seq = self._now(), led.names.core.seq
-        located = [self._locate(asked, output, present=present) for output in outputs]
+        located = [self._locate(one) for one in wanted]
         settled = not led.is_applying
         if self._now() != now:
             return None
+        check([nodes.present for nodes in located])
         rows = [
-            np.empty((len(nodes.numbers), led.model.width(led.outputs.find(output).value)), np.float32)
-            for nodes, output in zip(located, outputs, strict=True)
+            [
+                np.empty((len(nodes.numbers), led.model.width(led.outputs.find(output).value)), np.float32)
+                for output in one.outputs
+            ]
+            for nodes, one in zip(located, wanted, strict=True)
         ]
         try:
             waits = [
                 (values, own, now.parts[part].ask_rows(nodes.numbers[own], output, now.commits))
-                for values, nodes, output in zip(rows, located, outputs, strict=True)
+                for nodes, one, each in zip(located, wanted, rows, strict=True)
+                for output, values in zip(one.outputs, each, strict=True)
                 for part in np.unique(nodes.owners)
                 for own in (nodes.owners == part,)
             ]
@@ -150,7 +183,7 @@ class RowReads:
             if led.parts is now.parts:
                 raise
             return None
-        return RowsApart(seq, rows, [nodes.present for nodes in located])
+        return RowsTogether(seq, rows, [nodes.present for nodes in located])
 
     def _now(self) -> _Now:
         return _core.holding(self.exchanging, self._look)
@@ -158,13 +191,11 @@ class RowReads:
     def _look(self) -> _Now:
         return _Now(self._led.parts, _core.part_commits(self._led.names.native))
 
-    def _locate(self, asked: "Listed", output: str | None, *, present: bool) -> _Nodes:
-        names, name = self._led.names, self._led.outputs.find(output).node_type
-        node_type, numbers = names.node_type_index(name), names.to_numbers(asked)
+    def _locate(self, wanted: WantedRows) -> _Nodes:
+        names = self._led.names
+        node_type, numbers = names.node_type_index(wanted.node_type), names.to_numbers(wanted.ids)
         indices = names.native.indices_of(node_type, numbers)
         there = indices != NO_INDEX
-        if not present and not there.all():
-            raise UnknownNodeError(names.unknown_node(asked[int(there.argmin())], name))
         return _Nodes(there, numbers[there], _core.owners_at(names.native, node_type, indices[there]))
 
 

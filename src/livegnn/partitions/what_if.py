@@ -1,7 +1,7 @@
 """Predictions of a graph in parts as they would be after some events, which are not applied."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Unpack
 
 import numpy as np
 
@@ -10,10 +10,14 @@ from livegnn.arguments import listed_ids
 from livegnn.events import Events
 from livegnn.graph import Graph, GraphDelta
 from livegnn.graph.native_graph import NumberMap
-from livegnn.inference.what_if import locate_after
+from livegnn.inference.edge_pairs import PairSettings
+from livegnn.inference.row_predictor import WantedRows
+from livegnn.inference.what_if import find_after, locate_after
 from livegnn.network import Model
 from livegnn.network.outputs import Output, Outputs
 from livegnn.partitions.part import Asked, Outcome, Reader
+from livegnn.partitions.reads import CheckPresent, RowsTogether
+from livegnn.partitions.scores import PairScores
 from livegnn.texts import Texts
 from livegnn.types import FloatArray, Ids, IntArray
 
@@ -39,12 +43,12 @@ class WhatIfOfParts:
     """As `WhatIf`. Nothing is computed before it is read, so all but the constructor raise the errors of
     `apply`, and `WorkerUnavailableError` if a part is lost.
 
-    Each call of `predict` computes the events on all parts; the other reads use the last computation, unless
-    batches were applied since.
+    Each call of `predict` computes the events on all parts, and so does each output that a call of `score`
+    reads; the other reads use the last computation, unless batches were applied since.
     """
 
-    def __init__(self, parts: Supposing, events: Events) -> None:
-        self._parts = parts
+    def __init__(self, parts: Supposing, pairs: PairScores, events: Events) -> None:
+        self._parts, self._pairs = parts, pairs
         self._events = events
         self._at = -1
         self._affected = 0
@@ -78,6 +82,23 @@ class WhatIfOfParts:
         """As `WhatIf.predict`."""
         found = self._parts.outputs.find(output)
         return _core.holding(self._parts.names.writer, self._predict, listed_ids(ids), output, found)
+
+    def score(
+        self, src: "ArrayLike", dst: "ArrayLike", **settings: Unpack[PairSettings]
+    ) -> "Float32[FloatArray, 'pairs channels']":
+        """As `WhatIf.score`."""
+        chosen, pairs = self._pairs.check(src, dst, settings)
+        return _core.holding(
+            self._parts.names.writer, self._pairs.score, chosen, pairs, self._read_all
+        ).values
+
+    def _read_all(self, wanted: Sequence[WantedRows], check: CheckPresent) -> RowsTogether:
+        names, find = self._parts.names, self._parts.outputs.find
+        change = names.stage(self._events)
+        present = [find_after(names, change, one.ids, one.node_type)[2] for one in wanted]
+        check(present)
+        rows = [[self._predict(one.ids, name, find(name)) for name in one.outputs] for one in wanted]
+        return RowsTogether(names.core.seq, rows, present)
 
     def _predict(self, ids: "NDArray[np.generic] | Texts", output: str | None, found: Output) -> FloatArray:
         names = self._parts.names

@@ -141,7 +141,9 @@ class SampledEngine(SamplesView):
                     f"draws, got {chosen.name!r}, which reads rows of {node_type!r} nodes: score it with an "
                     "engine of another mode"
                 )
-        return self._decoder.decode(chosen, pairs, self._predict_all)
+        ends = self._decoder.ends(chosen, pairs)
+        rows = [self._predict_all(one.ids, one.outputs) if one.outputs else () for one in ends.nodes]
+        return self._decoder.decode(chosen, pairs, ends, rows)
 
     def score_at_once(self, src: "ArrayLike", dst: "ArrayLike", **settings: Unpack[PairSettings]) -> None:
         """None, as `predict_at_once`."""
@@ -150,7 +152,9 @@ class SampledEngine(SamplesView):
     def answer_scores_at_once(self, request: bytes, seq: int, most: MostOfRequest) -> None:
         """None: a model that answers from samples scores no edges as if events had happened."""
 
-    def _predict_all(self, ids: "NDArray[np.generic] | Texts", outputs: Sequence[str]) -> list[FloatArray]:
+    def _predict_all(
+        self, ids: "NDArray[np.generic] | Texts", outputs: Sequence[str | None]
+    ) -> list[FloatArray]:
         """Rows of several outputs, on the same samples."""
         if len(outputs) == 1:
             return [self.predict(ids, output=outputs[0])]

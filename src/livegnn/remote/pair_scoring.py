@@ -42,11 +42,15 @@ class PairScorer:
         another output than the one that this predicts.
         """
         with self._lock:
-            chosen, pairs = self._fitted.decoder.check(src, dst, settings)
+            decoder = self._fitted.decoder
+            chosen, pairs = decoder.check(src, dst, settings)
             self._refuse_others(chosen)
-            return self._fitted.decoder.decode(
-                chosen, pairs, lambda ids, _: [self.predict(ids, memory_limit=memory_limit)]
-            )
+            ends = decoder.ends(chosen, pairs)
+            rows = [
+                [self.predict(one.ids, memory_limit=memory_limit)] if one.outputs else ()
+                for one in ends.nodes
+            ]
+            return decoder.decode(chosen, pairs, ends, rows)
 
     def _refuse_others(self, chosen: EdgeOutput) -> None:
         model, own = self._fitted.model, self._fitted.output

@@ -30,7 +30,7 @@ from livegnn.inference import Engine, EngineOptions, RowPredictor
 from livegnn.interrupts import Background
 from livegnn.log import Log
 from livegnn.model import Model
-from livegnn.presampling import Predictor, SampledEngine, check_predictor, predictor_factory
+from livegnn.presampling import Predictor, check_predictor, predictor_factory
 from livegnn.runtime.between_batches import BetweenBatches
 from livegnn.runtime.comparison import Comparison, Read, compare
 from livegnn.runtime.model_register import ModelRegister
@@ -49,9 +49,6 @@ _SHRINKING: Final = 0.7  # if a round leaves more than this share of the rest, b
 _LEAST_APART, _MOST_APART = 0.05, 0.2  # seconds: readers wait for the commit of a batch
 
 ModelPhase: TypeAlias = Literal["building", "following", "failed"]
-
-Scorer: TypeAlias = Engine | SampledEngine
-"""What scores edges."""
 
 
 class ModelState(NamedTuple):
@@ -156,12 +153,6 @@ class Models:
             f"this needs a model on a graph in one piece, got {found.name!r}, whose graph is in parts: run "
             "it without partitions in [cluster]"
         )
-
-    def find_scorer(self, name: str | None) -> Scorer:
-        """Returns a model by name, or the serving one, if it can score edges, which a model on a graph in
-        parts cannot. Raises the errors of `find_engine`."""
-        found = self.find(name)
-        return found if isinstance(found, SampledEngine) else self.find_engine(name)
 
     def find_row_predictor(self, name: str | None) -> RowPredictor:
         """Returns a model by name, or the serving one, if it keeps rows.

@@ -13,12 +13,11 @@ from livegnn.errors import InputError
 from livegnn.events import Events
 from livegnn.events.chunk import to_edge_type
 from livegnn.http.small_reads import MOST_SMALL
-from livegnn.inference.edge_pairs import OutputSettings, PairSettings
-from livegnn.inference.edge_scoring import EdgeSettings
+from livegnn.inference.edge_pairs import EdgeSettings, OutputSettings, PairSettings
+from livegnn.inference.predictions import Prediction
 from livegnn.inference.supposed_scores import MostOfRequest
-from livegnn.presampling import SampledEngine
+from livegnn.presampling import Predictor, SampledEngine
 from livegnn.runtime import Runtime
-from livegnn.runtime.models import Scorer
 from livegnn.server.bodies import (
     JSON_TYPE,
     Limits,
@@ -143,11 +142,19 @@ class _Asked:
                 f"{len(self.sources)} and {len(self.targets)}"
             )
         check_number(len(self.sources), limits.ids)
-        model = runtime.models.find_scorer(self.model)
+        model = runtime.models.find(self.model)
         scores = model.edge_outputs.find(asked.output, edge_type).scores
         check_width(len(self.sources), scores.width, limits)
 
-    def read(self, model: Scorer) -> FloatArray:
+    def read_apart(self, model: Predictor) -> Prediction | None:
+        """The rows, and the event that they reflect, if they are read without the lock of readers."""
+        if isinstance(model, SampledEngine) or self.events is not None:
+            return None
+        if self.existing:
+            return model.predict_edges_apart(self.sources, self.targets, **self._edges)
+        return model.score_apart(self.sources, self.targets, **self._pairs)
+
+    def read(self, model: Predictor) -> FloatArray:
         """The rows. Raises what the model's methods raise."""
         if isinstance(model, SampledEngine):
             self._refuse_unsampled(model)
@@ -157,7 +164,7 @@ class _Asked:
         scorer = model if self.events is None else model.what_if(self.events)
         return scorer.score(self.sources, self.targets, **self._pairs)
 
-    def read_at_once(self, model: Scorer) -> FloatArray | None:
+    def read_at_once(self, model: Predictor) -> FloatArray | None:
         """The rows, or None if they cannot be read at once."""
         if isinstance(model, SampledEngine):
             return None
@@ -165,7 +172,7 @@ class _Asked:
             return model.predict_edges_at_once(self.sources, self.targets, **self._edges)
         return model.score_at_once(self.sources, self.targets, **self._pairs)
 
-    def suppose_at_once(self, model: Scorer) -> FloatArray | None:
+    def suppose_at_once(self, model: Predictor) -> FloatArray | None:
         """The rows after the events, or None if they cannot be computed at once."""
         assert self.events is not None
         if isinstance(model, SampledEngine):
@@ -195,7 +202,7 @@ def add_edge_score_routes(router: APIRouter, runtime: Runtime, feed: Feed, limit
             request, EdgeScoreRequest, limits, _FEWER, lambda given: _Asked(runtime, given, limits)
         )
         await feed.wait(asked.min_seq, asked.timeout)
-        find = runtime.models.find_scorer
+        find = runtime.models.find
         if asked.events is None and len(asked.sources) <= _FEW:
             found = runtime.read_at_once(lambda: asked.read_at_once(find(asked.model)))
             if found is not None and found[1] is not None:
@@ -203,7 +210,7 @@ def add_edge_score_routes(router: APIRouter, runtime: Runtime, feed: Feed, limit
 
         def answer() -> Response:
             if asked.events is None:
-                return _answer(runtime, *read_scores(runtime, asked.model, asked.read))
+                return _answer(runtime, *_read(runtime, asked))
             runtime.check(asked.events)
 
             def suppose() -> Response:
@@ -214,9 +221,15 @@ def add_edge_score_routes(router: APIRouter, runtime: Runtime, feed: Feed, limit
         return await run_in_threadpool(answer)
 
 
-def read_scores(runtime: Runtime, name: str | None, read: Callable[[Scorer], _Read]) -> tuple[int, _Read]:
-    """The result of `read` with a model, and the event that it reflects."""
-    find = runtime.models.find_scorer
+def _read(runtime: Runtime, asked: _Asked) -> tuple[int, FloatArray]:
+    """The rows, and the event that they reflect."""
+    apart = asked.read_apart(runtime.models.find(asked.model))
+    return read_scores(runtime, asked.model, asked.read) if apart is None else apart
+
+
+def read_scores(runtime: Runtime, name: str | None, read: Callable[[Predictor], _Read]) -> tuple[int, _Read]:
+    """The result of `read` with a model, and the event that it reflects, with the lock of readers."""
+    find = runtime.models.find
     if isinstance(find(name), SampledEngine):
         # Samples take long: others wait for them only if a batch was applied meanwhile.
         seq, model = runtime.read(lambda: find(name))
@@ -236,7 +249,7 @@ def answer_small_scores(runtime: Runtime, request: bytes, parameters: bool, limi
     given = parse(EdgeScoreRequest, request, JSON_TYPE, limits.objects)
     if max(len(given.sources), len(given.events or ())) > MOST_SMALL:
         return None
-    asked, find = _Asked(runtime, given, limits), runtime.models.find_scorer
+    asked, find = _Asked(runtime, given, limits), runtime.models.find
     if asked.events is not None:
         runtime.check(asked.events)
         found = runtime.read_at_once(lambda: asked.suppose_at_once(find(asked.model)))
@@ -252,7 +265,7 @@ def _answer_usual(runtime: Runtime, request: bytes, limits: Limits) -> bytes | N
     most = MostOfRequest(limits.objects, limits.numbers)
 
     def answer() -> bytes | None:
-        scorer = runtime.models.find_scorer(None)
+        scorer = runtime.models.find(None)
         return scorer.answer_scores_at_once(request, runtime.graph.core.seq, most)
 
     found = runtime.read_at_once(answer)

@@ -14,8 +14,9 @@ from livegnn.http.inference_protocol import (
 )
 from livegnn.http.refusals import UnknownPath
 from livegnn.inference import RowPredictor
+from livegnn.inference.edge_pairs import PairSettings
+from livegnn.presampling import Predictor
 from livegnn.runtime import ModelState, Runtime
-from livegnn.runtime.models import Scorer
 from livegnn.server.bodies import Limits, to_json
 from livegnn.server.edge_score_routes import read_scores
 from livegnn.server.feed import Feed
@@ -124,17 +125,19 @@ class RuntimeModels:
         check_number(len(sources), limits.ids)
         check_width(len(sources), runtime.models.find(base).model.edge_scores[output].width, limits)
 
-        def score(model: Scorer) -> tuple[str, FloatArray]:
-            digest = self._state(name, version).digest  # another model may have got the name meanwhile
-            return digest, model.score(
-                sources,
-                targets,
-                edge_attr=asked.edge_attr,
-                edge_weight=asked.edge_weight,
-                output=output,
-            )
+        columns = PairSettings(edge_attr=asked.edge_attr, edge_weight=asked.edge_weight, output=output)
 
-        seq, (digest, rows) = read_scores(runtime, base, score)
+        def score(model: Predictor) -> tuple[str, FloatArray]:
+            digest = self._state(name, version).digest  # another model may have got the name meanwhile
+            return digest, model.score(sources, targets, **columns)
+
+        first = runtime.models.find(base)
+        apart = first.score_apart(sources, targets, **columns) if isinstance(first, RowPredictor) else None
+        if apart is not None:
+            digest = self._state(name, version).digest
+            seq, rows = apart
+        else:
+            seq, (digest, rows) = read_scores(runtime, base, score)
         return to_response(write_infer(asked.form, name, digest, seq, {output: rows}))
 
 

@@ -1,0 +1,220 @@
+"""Scores of edges of a graph in parts are those of one engine, to the bit, with its errors: after every
+batch, after events that are only supposed, and while batches run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gate import draws
+from livegnn import EdgeSchema, Engine, Events, Graph, LiveGNNError, Model, Schema
+from livegnn.model import EdgeInput, Input, Propagate, Step
+from livegnn.partitions import LocalPartitions
+from livegnn.placement import Owners
+from livegnn.types import DEFAULT_EDGE_TYPE
+from scored_edges import NODES, WIDTH, edge_schemas, make_batch, make_scorer, name
+from waiting import PATIENCE
+
+BUYS, TRUSTS = ("user", "buys", "item"), ("user", "trusts", "user")
+PAIRS = 9
+
+drawn = settings(max_examples=draws(12, 300), suppress_health_check=list(HealthCheck), deadline=None)
+few_parts = st.builds(Owners, st.sampled_from(["jump", "modulo"]), st.integers(1, 3))
+
+
+def outcome(read: Callable[..., np.ndarray], *ends: Any, **settings: Any) -> object:
+    """The shape and bits of scores, or the kind and text of an error."""
+    try:
+        rows = read(*ends, **settings)
+    except LiveGNNError as error:
+        return type(error), str(error)
+    assert rows.dtype == np.float32
+    return rows.shape, rows.tobytes()
+
+
+def assert_same_scores(one: Any, parts: Any, asked: list[tuple[Any, Any, dict[str, Any]]]) -> None:
+    """one, parts: what scores, or supposes events."""
+    for src, dst, columns in asked:
+        expected, got = (outcome(each.score, src, dst, **columns) for each in (one, parts))
+        assert got == expected, columns
+
+
+def draw_pairs(
+    rng: np.random.Generator, edges: EdgeSchema, text: bool
+) -> list[tuple[Any, Any, dict[str, Any]]]:
+    """Arguments of scores, some of nodes that are not there."""
+    most = NODES + int(rng.integers(0, 3))
+    src, dst = (name(ends, text) for ends in rng.integers(0, most, (2, PAIRS)))
+    risk: dict[str, Any] = {"output": "risk"}
+    if edges.edge_dim:
+        risk["edge_attr"] = rng.normal(size=(PAIRS, edges.edge_dim))
+    if edges.weighted:
+        risk["edge_weight"] = rng.uniform(0.1, 3, PAIRS)
+    wrong = {"output": "alike", "edge_attr": np.ones((PAIRS, 1))}
+    other = name(rng.integers(0, NODES, PAIRS), not text)
+    ends = ((src, dst), (src, other), (other, dst))
+    alike = [(*pair, {"output": "alike"}) for pair in ends]
+    return [(src, dst, risk), *alike, (src[0], dst[0], {}), (src, dst, wrong)]
+
+
+@drawn
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    edges=edge_schemas(),
+    text=st.booleans(),
+    messages=st.booleans(),
+    owners=few_parts,
+)
+def test_scores_of_pairs_are_those_of_one_engine(
+    seed: int, edges: EdgeSchema, text: bool, messages: bool, owners: Owners
+) -> None:
+    rng = np.random.default_rng(seed)
+    model = make_scorer(seed % 7, edge_dim=edges.edge_dim, weighted=edges.weighted, messages=messages)
+    graph = Graph(Schema({"node": WIDTH}, {DEFAULT_EDGE_TYPE: edges}, text_ids=text), threads=1)
+    graph.apply(Events().add_nodes(name(np.arange(NODES), text), rng.normal(size=(NODES, WIDTH))))
+    engine = Engine(graph, model, threads=1)
+    with closing(LocalPartitions.from_graph(graph, model, owners, threads=1)) as parts:
+        for _ in range(int(rng.integers(2, 6))):
+            batch = make_batch(rng, edges, np.ones(WIDTH), text)
+            moved = Events().remove_nodes(name(np.array([2]), text))
+            moved.add_nodes(name(np.array([NODES]), text), rng.normal(size=(1, WIDTH)))
+            asked = draw_pairs(rng, edges, text)
+            for events in (batch, moved):
+                assert_same_scores(engine.what_if(events), parts.what_if(events), asked)
+            engine.apply(batch)
+            parts.apply(batch)
+            assert_same_scores(engine, parts, asked)
+            assert parts.score_apart([], [], output="alike").seq == graph.seq
+        assert parts.score([], [], output="alike").shape == (0, 1)
+
+
+def shop() -> Model:
+    """Users and items read each other. Edge outputs of purchases, ``"likes"``, of both ends, the weight and
+    the features, and ``"spends"``, of the user alone; and of trust, ``"trusts"``."""
+    rng = np.random.default_rng(6)
+    tensors = {
+        role: rng.normal(0, 0.5, shape).astype(np.float32)
+        for role, shape in {"sent": (5, 3), "own": (5, 2), "likes": (2, 13), "trusts": (3, 10)}.items()
+    }
+    to_items = Propagate(edge_type=BUYS, message_local=("weight",))
+    to_users = Propagate(edge_type=BUYS, reverse=True, neighbor_context="count", combine="divide")
+
+    def at(end: str, value: str, output: str, edge_type: tuple[str, str, str]) -> Step:
+        return Step(end, (value,), output, attrs={"edge_type": edge_type})
+
+    return Model(
+        inputs={"user": Input("user", 3), "item": Input("item", 2)},
+        steps=(
+            Step("linear", ("user",), "sent", {"weight": "sent"}),
+            Step("propagate", ("sent",), "received", attrs=to_items.to_attrs()),
+            Step("linear", ("item",), "own", {"weight": "own"}),
+            Step("add", ("received", "own"), "both"),
+            Step("relu", ("both",), "hidden"),
+            Step("propagate", ("hidden",), "mean", attrs=to_users.to_attrs()),
+            Step("add", ("mean", "sent"), "out"),
+            at("source", "out", "buyer", BUYS),
+            at("target", "hidden", "bought", BUYS),
+            Step("concat", ("buyer", "bought", "amount", "columns"), "purchase"),
+            Step("linear", ("purchase",), "likes", {"weight": "likes"}),
+            Step("relu", ("buyer",), "spends"),
+            at("source", "out", "from", TRUSTS),
+            at("target", "out", "to", TRUSTS),
+            Step("concat", ("from", "to"), "pair"),
+            Step("linear", ("pair",), "trusts", {"weight": "trusts"}),
+        ),
+        tensors=tensors,
+        output="out",
+        layers=("user", "out"),
+        edge_inputs={"amount": EdgeInput(BUYS, 1, "weight"), "columns": EdgeInput(BUYS, 2)},
+        outputs={"out": "out", "hidden": "hidden"},
+        edge_outputs={"likes": "likes", "spends": "spends", "trusts": "trusts"},
+    )
+
+
+def draw_purchases(rng: np.random.Generator, users: int, items: int) -> Events:
+    count = int(rng.integers(1, 12))
+    events = Events().add_edges(
+        rng.integers(0, users, count),
+        rng.integers(0, items, count),
+        weight=rng.uniform(0.5, 2, count),
+        edge_attr=rng.normal(size=(count, 2)),
+        edge_type=BUYS,
+    )
+    return events.add_edges(*rng.integers(0, users, (2, 2)), edge_type=TRUSTS)
+
+
+@drawn
+@given(seed=st.integers(0, 2**32 - 1), owners=few_parts)
+def test_ends_of_two_types_and_several_edge_types(seed: int, owners: Owners) -> None:
+    """Also where a decoder reads nothing of one end, which must still be there."""
+    rng, users, items = np.random.default_rng(seed), 8, 6
+    edges = {
+        BUYS: EdgeSchema(weighted=True, duplicates="replace", edge_dim=2),
+        TRUSTS: EdgeSchema(duplicates="replace"),
+    }
+    graph = Graph(Schema({"user": 3, "item": 2}, edges), threads=1)
+    engine = Engine(graph, shop(), threads=1)
+    with closing(LocalPartitions(graph.schema, shop(), owners, threads=1)) as parts:
+        new = Events().add_nodes(range(users), rng.normal(size=(users, 3)), node_type="user")
+        new.add_nodes(range(items), rng.normal(size=(items, 2)), node_type="item")
+        for batch in (new, *(draw_purchases(rng, users, items) for _ in range(3))):
+            engine.apply(batch)
+            parts.apply(batch)
+            user, other = rng.integers(0, users + 1, (2, PAIRS))
+            item = rng.integers(0, items + int(rng.integers(0, 2)), PAIRS)
+            columns = {"edge_attr": rng.normal(size=(PAIRS, 2)), "edge_weight": rng.uniform(1, 2, PAIRS)}
+            asked = [
+                (user % users, item, {"output": "likes", **columns}),
+                (user, item, {"output": "likes", **columns}),
+                (user % users, item, {"output": "spends"}),
+                (user % users, other % users, {"edge_type": TRUSTS}),
+                (user, other, {"output": "trusts"}),
+                (user, item, {"edge_type": BUYS}),
+            ]
+            assert_same_scores(engine, parts, asked)
+            removed = draw_purchases(rng, users, items).remove_nodes(rng.integers(items), node_type="item")
+            assert_same_scores(engine.what_if(removed), parts.what_if(removed), asked)
+
+
+def test_scores_beside_batches_are_of_one_event() -> None:
+    """Several threads score pairs, whose ends are in other parts, while batches become visible."""
+    rng, edges = np.random.default_rng(3), EdgeSchema(weighted=True, duplicates="replace", edge_dim=2)
+    graph = Graph(Schema({"node": WIDTH}, {DEFAULT_EDGE_TYPE: edges}), threads=1)
+    model, ids = make_scorer(), np.arange(NODES)
+    graph.apply(Events().add_nodes(ids, rng.normal(size=(NODES, WIDTH))))
+    engine = Engine(graph, model, threads=1)
+    src, dst = np.repeat(ids, NODES), np.tile(ids, NODES)
+    expected = {graph.seq: engine.score(src, dst, output="alike")}
+    ended, found = threading.Event(), []
+    with closing(LocalPartitions.from_graph(graph, model, Owners("modulo", 3), threads=1)) as parts:
+
+        def read() -> None:
+            last = 0
+            while not ended.is_set():
+                scores = parts.score_apart(src, dst, output="alike")
+                assert scores.seq >= last
+                last = scores.seq
+                found.append(scores)
+
+        with ThreadPoolExecutor() as pool:
+            readers = [pool.submit(read) for _ in range(2)]
+            try:
+                for _ in range(25):
+                    batch = make_batch(rng, edges, np.ones(WIDTH), False)
+                    engine.apply(batch)
+                    expected[graph.seq] = engine.score(src, dst, output="alike")
+                    parts.apply(batch)
+            finally:
+                ended.set()
+            for one in readers:
+                one.result(PATIENCE)
+    assert len({scores.seq for scores in found}) > 1
+    for scores in found:
+        assert scores.values.tobytes() == expected[scores.seq].tobytes()
