@@ -174,13 +174,13 @@ nb::object edge_times(const Graph& graph, uint32_t edge_type, In<uint32_t> sourc
   return nb::cast(given(std::move(times)));
 }
 
-// The features of edges; and the position of the first edge that does not exist, their number if all exist. Only the
-// one writer may call it, because the ends are indices.
-nb::tuple edge_features(const Graph& graph, uint32_t edge_type, In<uint32_t> source, In<uint32_t> target,
-                        std::optional<In<uint32_t>> key) {
+// The features and weights of edges, 1 each in a type without weights; and the position of the first edge that does not
+// exist, their number if all exist. Only the one writer may call it, because the ends are indices.
+nb::tuple edge_columns(const Graph& graph, uint32_t edge_type, In<uint32_t> source, In<uint32_t> target,
+                       std::optional<In<uint32_t>> key) {
   const Graph::EdgeType& type = graph.edges[edge_type];
   std::vector<uint32_t> rows;
-  std::vector<float> features;
+  std::vector<float> features, weights;
   read(graph, size_of(type.features.table(), source.shape(0)), [&] {
     for (size_t i = 0; i < source.shape(0); ++i) {
       const uint32_t ends[] = {source.data()[i], target.data()[i]};
@@ -188,15 +188,17 @@ nb::tuple edge_features(const Graph& graph, uint32_t edge_type, In<uint32_t> sou
           key ? type.store->find(ends[0], ends[1], key->data()[i]) : type.store->find_any(ends[0], ends[1]);
       if (!value) break;
       rows.push_back(value->row);
+      weights.push_back(value->weight);
     }
     features = read_rows(type.features.table(), rows);
   });
   const size_t found = rows.size();
-  return nb::make_tuple(given(std::move(features), found, type.features.table().width()), found);
+  return nb::make_tuple(given(std::move(features), found, type.features.table().width()), given(std::move(weights)),
+                        found);
 }
 
-// The same by ids; and, for the first pair that is not an edge, what is missing: its source, its target or the edge
-// itself.
+// The features alone, by ids; and, for the first pair that is not an edge, what is missing: its source, its target or
+// the edge itself.
 nb::tuple edge_features_of(const Graph& graph, uint32_t edge_type, const GivenIds& sources, const GivenIds& targets,
                            std::optional<In<uint32_t>> keys) {
   enum Lacks { kNothing, kSource, kTarget, kEdge };
@@ -310,7 +312,7 @@ void bind_edges(nb::class_<Graph>& graph) {
       .def("degrees_after", &degrees_after)
       .def("edges_after", &edges_after)
       .def("edge_times", &edge_times)
-      .def("edge_features", &edge_features, nb::arg(), nb::arg(), nb::arg(), nb::arg().none())
+      .def("edge_columns", &edge_columns, nb::arg(), nb::arg(), nb::arg(), nb::arg().none())
       .def("edge_features_of", &edge_features_of, nb::arg(), nb::arg(), nb::arg(), nb::arg().none())
       .def("coo", &coo)
       .def("edge_numbers", &edge_numbers)

@@ -39,7 +39,9 @@ def both() -> Iterator[tuple[Engine, RemotePartitions]]:
     parts = RemotePartitions(SCHEMA, make_scorer(), OWNERS, threads=1, patience=FOR_EVER)
     try:
         first = Events().add_nodes(IDS, rng.normal(size=(NODES, WIDTH)))
-        for batch in (first, *(make_batch(rng, EDGES, np.ones(WIDTH), False) for _ in range(5))):
+        attr = rng.normal(size=(len(SRC), COLUMNS))
+        last = Events().add_edges(SRC, DST, weight=rng.uniform(1, 2, len(SRC)), edge_attr=attr)
+        for batch in (first, *(make_batch(rng, EDGES, np.ones(WIDTH), False) for _ in range(5)), last):
             engine.apply(batch)
             parts.apply(batch)
         yield engine, parts
@@ -53,6 +55,8 @@ def test_scores_of_frozen_and_of_killed_parts(both: tuple[Engine, RemotePartitio
     columns = {"edge_attr": rng.normal(size=(len(SRC), COLUMNS)), "edge_weight": rng.uniform(1, 2, len(SRC))}
     expected = engine.score(SRC, DST, output="risk", **columns).tobytes()
     assert parts.score(SRC, DST, output="risk", **columns).tobytes() == expected
+    risks = engine.predict_edges(SRC, DST, output="risk")
+    assert parts.predict_edges(SRC, DST, output="risk").tobytes() == risks.tobytes()
     events = make_batch(rng, EDGES, np.ones(WIDTH), False)
     expected = engine.what_if(events).score(SRC, DST, output="risk", **columns).tobytes()
     assert parts.what_if(events).score(SRC, DST, output="risk", **columns).tobytes() == expected
@@ -63,7 +67,9 @@ def test_scores_of_frozen_and_of_killed_parts(both: tuple[Engine, RemotePartitio
         wait_until(lambda: is_stopped(parts.processes[0].pid), "that the part is frozen")
         waits = pool.submit(parts.score, SRC, DST, output="alike")
         others = pool.submit(parts.score, SRC[~LOST], DST[~LOST], output="alike")
+        edges = pool.submit(parts.predict_edges, SRC[~LOST], DST[~LOST], output="risk")
         assert others.result(PATIENCE).tobytes() == alike[~LOST].tobytes()
+        assert edges.result(PATIENCE).tobytes() == risks[~LOST].tobytes()
         assert not waits.done()
         parts.processes[0].send_signal(signal.SIGCONT)
         assert waits.result(PATIENCE).tobytes() == alike.tobytes()
@@ -72,5 +78,7 @@ def test_scores_of_frozen_and_of_killed_parts(both: tuple[Engine, RemotePartitio
     with pytest.raises(WorkerUnavailableError, match="part 0 must answer, got the end of its process"):
         parts.score(SRC[LOST], DST[LOST], output="alike")
     assert parts.score(SRC[~LOST], DST[~LOST], output="alike").tobytes() == alike[~LOST].tobytes()
+    with pytest.raises(WorkerUnavailableError, match="part 0 must answer, got the end of its process"):
+        parts.predict_edges(SRC, DST, output="risk")
     with pytest.raises(WorkerUnavailableError, match="part 0 must answer"):
         parts.what_if(events).score(SRC[~LOST], DST[~LOST], output="alike")

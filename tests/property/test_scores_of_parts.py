@@ -64,6 +64,32 @@ def draw_pairs(
     return [(src, dst, risk), *alike, (src[0], dst[0], {}), (src, dst, wrong)]
 
 
+def assert_same_edges(rng: np.random.Generator, engine: Engine, parts: LocalPartitions) -> None:
+    """Scores of edges of each edge output, of which some lack a node, are no edge, or have another key."""
+    graph, snapshot = engine.graph, engine.graph.snapshot()
+    for output, scores in engine.model.edge_scores.items():
+        source, _, target = edge_type = scores.edge_type
+        u, v = snapshot.edge_index[edge_type]
+        some = rng.integers(0, len(u), PAIRS if len(u) else 0)
+        src, dst = snapshot.ids[source][u[some]], snapshot.ids[target][v[some]]
+        one = {"output": output}
+        assert outcome(parts.predict_edges, src, dst, **one) == outcome(engine.predict_edges, src, dst, **one)
+        asked = [{}, {"key": rng.integers(0, 3, len(some))}]
+        if graph.schema.edge_types[edge_type].duplicates == "keep":
+            asked.append({"key": snapshot.key[edge_type][some]})
+        for wrong in range(3):
+            ids = np.concatenate([snapshot.ids[source], snapshot.ids[target]])
+            ids = np.append(ids, name(np.array([99]), ids.dtype.kind == "U"))
+            for at in rng.integers(0, max(len(some), 1), min(wrong, len(some))):
+                src[at] = rng.choice(ids)
+                dst[at] = rng.choice(ids)
+            for keys in asked:
+                expected, got = (
+                    outcome(each.predict_edges, src, dst, output=output, **keys) for each in (engine, parts)
+                )
+                assert got == expected, keys
+
+
 @drawn
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -91,6 +117,7 @@ def test_scores_of_pairs_are_those_of_one_engine(
             engine.apply(batch)
             parts.apply(batch)
             assert_same_scores(engine, parts, asked)
+            assert_same_edges(rng, engine, parts)
             assert parts.score_apart([], [], output="alike").seq == graph.seq
         assert parts.score([], [], output="alike").shape == (0, 1)
 
@@ -179,6 +206,7 @@ def test_ends_of_two_types_and_several_edge_types(seed: int, owners: Owners) -> 
                 (user, item, {"edge_type": BUYS}),
             ]
             assert_same_scores(engine, parts, asked)
+            assert_same_edges(rng, engine, parts)
             removed = draw_purchases(rng, users, items).remove_nodes(rng.integers(items), node_type="item")
             assert_same_scores(engine.what_if(removed), parts.what_if(removed), asked)
 
@@ -189,32 +217,50 @@ def test_scores_beside_batches_are_of_one_event() -> None:
     graph = Graph(Schema({"node": WIDTH}, {DEFAULT_EDGE_TYPE: edges}), threads=1)
     model, ids = make_scorer(), np.arange(NODES)
     graph.apply(Events().add_nodes(ids, rng.normal(size=(NODES, WIDTH))))
-    engine = Engine(graph, model, threads=1)
     src, dst = np.repeat(ids, NODES), np.tile(ids, NODES)
-    expected = {graph.seq: engine.score(src, dst, output="alike")}
-    ended, found = threading.Event(), []
+
+    def draw(src: np.ndarray, dst: np.ndarray) -> Events:
+        weight, attr = rng.uniform(1, 2, len(src)), rng.normal(size=(len(src), 2))
+        return Events().add_edges(src, dst, weight=weight, edge_attr=attr)
+
+    graph.apply(draw(ids, ids))
+    engine = Engine(graph, model, threads=1)
+
+    def scores_now() -> tuple[object, object]:
+        alike = outcome(engine.score, src, dst, output="alike")
+        return alike, outcome(engine.predict_edges, ids, ids, output="risk")
+
+    expected = {graph.seq: scores_now()}
+    ended = threading.Event()
+    found: list[tuple[int, int, object]] = []
     with closing(LocalPartitions.from_graph(graph, model, Owners("modulo", 3), threads=1)) as parts:
+
+        def read_both(last: int) -> int:
+            scores = parts.score_apart(src, dst, output="alike")
+            edges = parts.predict_edges_apart(ids, ids, output="risk")
+            assert last <= scores.seq <= edges.seq
+            found.append((scores.seq, 0, outcome(lambda: scores.values)))
+            found.append((edges.seq, 1, outcome(lambda: edges.values)))
+            return edges.seq
 
         def read() -> None:
             last = 0
             while not ended.is_set():
-                scores = parts.score_apart(src, dst, output="alike")
-                assert scores.seq >= last
-                last = scores.seq
-                found.append(scores)
+                last = read_both(last)
 
+        read_both(0)
         with ThreadPoolExecutor() as pool:
             readers = [pool.submit(read) for _ in range(2)]
             try:
                 for _ in range(25):
-                    batch = make_batch(rng, edges, np.ones(WIDTH), False)
+                    batch = draw(*(np.append(ids, ends) for ends in rng.integers(0, NODES, (2, 5))))
                     engine.apply(batch)
-                    expected[graph.seq] = engine.score(src, dst, output="alike")
+                    expected[graph.seq] = scores_now()
                     parts.apply(batch)
             finally:
                 ended.set()
             for one in readers:
                 one.result(PATIENCE)
-    assert len({scores.seq for scores in found}) > 1
-    for scores in found:
-        assert scores.values.tobytes() == expected[scores.seq].tobytes()
+        assert read_both(0) == graph.seq
+    for seq, kind, scores in found:
+        assert scores == expected[seq][kind]

@@ -27,9 +27,9 @@ NODES = 12
 class Servers:
     """Of a graph in one piece, and of one in parts."""
 
-    def __init__(self, runtimes: list[Runtime], text: bool) -> None:
+    def __init__(self, runtimes: list[Runtime], text: bool, edges: tuple[list[Any], list[Any]]) -> None:
         self._apps, self._text = [create_app(one) for one in runtimes], text
-        self.runtimes = runtimes
+        self.runtimes, self.edges = runtimes, edges
 
     def ids(self, *numbers: int) -> list[Any]:
         return name(np.array(numbers, np.int64), self._text).tolist()
@@ -60,7 +60,7 @@ def servers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Servers]
             runtimes.append(runtime := Runtime(log, names, view))
             runtime.append(events)
             runtime.step()
-        yield Servers(runtimes, text)
+        yield Servers(runtimes, text, (src.tolist(), dst.tolist()))
 
 
 def test_scores_over_http(servers: Servers) -> None:
@@ -89,6 +89,24 @@ def test_scores_over_http(servers: Servers) -> None:
         ({"min_seq": 10**6, "timeout": 0.01}, 503),
     ):
         assert servers.ask("/v1/edge-scores", {**pair, **wrong}).status_code == status, wrong
+
+
+def test_existing_edges_over_http(servers: Servers) -> None:
+    sources, targets = servers.edges
+    there = {"sources": sources, "targets": targets, "output": "risk", "existing": True}
+    answer = servers.ask("/v1/edge-scores", there).json()
+    assert answer["seq"] == servers.runtimes[1].seq
+    assert len({str(row) for row in answer["scores"]}) > 1
+    servers.ask("/v1/edge-scores", {**there, "key": [0] * len(sources)})
+    one = {**there, "sources": sources[:1], "targets": targets[:1]}
+    for asked, status in (
+        ({}, 200),
+        ({"output": "alike"}, 200),
+        ({"key": [99]}, 400),
+        ({"sources": servers.ids(99)}, 404),
+        ({"edge_weight": [1.0]}, 400),
+    ):
+        assert servers.ask("/v1/edge-scores", {**one, **asked}).status_code == status, asked
 
 
 def test_scores_of_the_open_protocol(servers: Servers) -> None:

@@ -5,15 +5,16 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 import numpy as np
 
 from livegnn.arguments import listed_ids
-from livegnn.errors import InputError
-from livegnn.events.chunk import to_edge_type, to_rows, to_weight
+from livegnn.errors import InputError, UnknownTypeError
+from livegnn.events.chunk import to_edge_type, to_key, to_rows, to_weight
 from livegnn.network.outputs import EdgeOutput, EdgeOutputs
 from livegnn.schema import Schema
 from livegnn.texts import Texts
 from livegnn.types import EdgeType, FloatArray
+from livegnn.wording import format_edge_type
 
 if TYPE_CHECKING:
-    from jaxtyping import Float32, Shaped
+    from jaxtyping import Float32, Shaped, UInt32
     from numpy.typing import ArrayLike, NDArray
 
 
@@ -50,6 +51,27 @@ def find_edge_output(edge_outputs: EdgeOutputs, settings: OutputSettings) -> Edg
     """The edge output that a caller has named. Raises `InputError`."""
     edge_type = settings.get("edge_type")
     return edge_outputs.find(settings.get("output"), None if edge_type is None else to_edge_type(edge_type))
+
+
+def find_output_of_edges(edge_outputs: EdgeOutputs, schema: Schema, settings: EdgeSettings) -> EdgeOutput:
+    """The same for edges of the graph. Raises `InputError` and `UnknownTypeError`."""
+    chosen = find_edge_output(edge_outputs, settings)
+    if (edges := schema.edge_types.get(chosen.scores.edge_type)) is None:
+        raise UnknownTypeError(
+            f"the graph has no {format_edge_type(chosen.scores.edge_type)} edges: score(src, dst) scores "
+            "pairs of nodes"
+        )
+    if settings.get("key") is not None and edges.duplicates != "keep":
+        raise InputError("key is for edge types that keep parallel edges, got one that does not: omit it")
+    return chosen
+
+
+def check_edges(
+    src: "ArrayLike", dst: "ArrayLike", settings: EdgeSettings
+) -> "tuple[Pairs, UInt32[NDArray[np.uint32], 'pairs'] | None]":
+    """The ends of edges, and their keys, checked. Raises `InputError`."""
+    pairs, key = Pairs(*check_ends(src, dst)), settings.get("key")
+    return pairs, None if key is None else to_key(key, len(pairs.sources))
 
 
 def check_pairs(

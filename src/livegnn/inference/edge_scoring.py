@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Final, Unpack
 import numpy as np
 
 import livegnn._core as _core
-from livegnn.errors import InputError, UnknownTypeError
 from livegnn.events import Events
-from livegnn.events.chunk import to_key
 from livegnn.graph.snapshot import Snapshot
 from livegnn.inference.edge_pairs import (
     EdgeSettings,
     Pairs,
     PairSettings,
-    check_ends,
+    check_edges,
     check_pairs,
     find_edge_output,
+    find_output_of_edges,
 )
 from livegnn.inference.native_engine import NativeEngine
 from livegnn.inference.row_predictor import RowPredictor
@@ -28,7 +27,6 @@ from livegnn.inference.supposed_scores import MostOfRequest, SupposedScores
 from livegnn.inference.what_if import WhatIf
 from livegnn.network.outputs import EdgeOutput, EdgeOutputs
 from livegnn.types import EdgeType, FloatArray
-from livegnn.wording import format_edge_type
 
 if TYPE_CHECKING:
     from jaxtyping import Float32
@@ -159,9 +157,8 @@ class EdgePredictor(RowPredictor):
     def _predict_edges(
         self, src: "ArrayLike", dst: "ArrayLike", settings: EdgeSettings, *, at_once: bool
     ) -> "tuple[EdgeOutput, Pairs, FoundRows]":
-        chosen, key = self._find_output_of_edges(settings), settings.get("key")
-        pairs = Pairs(*check_ends(src, dst))
-        keys = None if key is None else to_key(key, len(pairs.sources))
+        chosen = self._find_output_of_edges(settings)
+        pairs, keys = check_edges(src, dst, settings)
         given = self.core.graph.node_ids.given
         ends = given(pairs.sources), given(pairs.targets)
         return chosen, pairs, self.core.native.predict_edges(chosen.position, *ends, keys, at_once)
@@ -169,15 +166,7 @@ class EdgePredictor(RowPredictor):
     def _find_output_of_edges(self, settings: EdgeSettings) -> EdgeOutput:
         """The edge output that a caller has named, for edges of the graph. Raises `InputError` and
         `UnknownTypeError`."""
-        chosen = find_edge_output(self.core.edge_outputs, settings)
-        if (edges := self.core.graph.schema.edge_types.get(chosen.scores.edge_type)) is None:
-            raise UnknownTypeError(
-                f"the graph has no {format_edge_type(chosen.scores.edge_type)} edges: score(src, dst) scores "
-                "pairs of nodes"
-            )
-        if settings.get("key") is not None and edges.duplicates != "keep":
-            raise InputError("key is for edge types that keep parallel edges, got one that does not: omit it")
-        return chosen
+        return find_output_of_edges(self.core.edge_outputs, self.core.graph.schema, settings)
 
     def _score_all(self, chosen: EdgeOutput, snapshot: Snapshot) -> "Float32[FloatArray, 'edges channels']":
         """The rows of an edge output for all edges, in the order of the snapshot. The caller holds

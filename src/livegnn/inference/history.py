@@ -260,7 +260,7 @@ def _old_edges(graph: Graph, delta: GraphDelta, edge_type: EdgeType) -> OldEdges
     schema = graph.schema.edge_types[edge_type]
     edge_attr = np.zeros((len(had), schema.edge_dim), dtype=np.float32)
     if schema.edge_dim:
-        edge_attr[:count] = graph.native.edge_features(index, *there)[0]
+        edge_attr[:count] = graph.native.edge_columns(index, *there)[0]
     time = np.zeros(len(had))
     if schema.timed:
         time[:count] = graph.native.edge_times(index, *there)

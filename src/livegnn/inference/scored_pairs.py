@@ -33,19 +33,25 @@ def rows_of_pairs(
     raise _missing_error(graph, chosen, pairs, *found, key)
 
 
-def refuse_missing_ends(
+def refuse_missing(
     graph: Graph,
     chosen: EdgeOutput,
     pairs: Pairs,
     has_source: "Bool[NDArray[np.bool_], 'pairs']",
     has_target: "Bool[NDArray[np.bool_], 'pairs']",
+    lacks_edge: int | None = None,
+    key: "ArrayLike | None" = None,
 ) -> None:
-    """Raises the error of `rows_of_pairs` for the first pair that lacks a node."""
-    whole = has_source & has_target
-    if not whole.all():
-        at = int(whole.argmin())
+    """Raises the error of `rows_of_pairs` for the first pair that lacks a node, or is not an edge.
+    lacks_edge: the first pair of nodes that is not an edge; None if pairs need not be edges."""
+    lacks_end = np.flatnonzero(~(has_source & has_target))
+    at = len(pairs.sources) if lacks_edge is None else lacks_edge
+    missing = _LACKS_EDGE
+    if len(lacks_end) and lacks_end[0] < at:
+        at = int(lacks_end[0])
         missing = _LACKS_TARGET if has_source[at] else _LACKS_SOURCE
-        raise _missing_error(graph, chosen, pairs, missing, at, None)
+    if at < len(pairs.sources):
+        raise _missing_error(graph, chosen, pairs, missing, at, key)
 
 
 def _missing_error(

@@ -13,6 +13,7 @@ import livegnn._core as _core
 from livegnn.arguments import chosen_threads
 from livegnn.graph import Claim, Graph, Transaction
 from livegnn.inference import Engine, WhatIf
+from livegnn.partitions.edge_columns import AskedEdges, WaitForEdges
 from livegnn.partitions.edges import Counts, KeepsEdges, expired_of
 from livegnn.partitions.questions import Answer, Answers
 from livegnn.partitions.reads import RowAnswers, WaitForRows
@@ -74,6 +75,9 @@ class Reader(KeepsEdges, Protocol):
     def ask_rows(self, numbers: "Int64[IntArray, 'ids']", output: str | None, commits: int) -> WaitForRows:
         """Begins to read predictions of nodes that the part owns, as of `Engine.predict`, after this number
         of batches; the result waits for them. numbers: the ids, as numbers."""
+
+    def ask_edges(self, asked: AskedEdges) -> WaitForEdges:
+        """Begins to read columns of edges from nodes that the part owns; the result waits for them."""
 
     def ask(self, question: "Buffer") -> Answer:
         """Sends a question about the graph; the result waits for the answer (`questions.py`)."""
@@ -181,6 +185,9 @@ class LocalPart:
 
     def ask_rows(self, numbers: "Int64[IntArray, 'ids']", output: str | None, commits: int) -> WaitForRows:
         return partial(self._rows.predict, self.graph.to_user_ids(numbers), output, commits)
+
+    def ask_edges(self, asked: AskedEdges) -> WaitForEdges:
+        return partial(self._rows.read_edges, asked)
 
     def ask(self, question: "Buffer") -> Answer:
         return partial(self._answers.to, question)

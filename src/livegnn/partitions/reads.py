@@ -6,9 +6,10 @@ shows another batch says so, and the read begins again.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -21,16 +22,19 @@ from livegnn.inference.predictions import Prediction
 from livegnn.inference.row_predictor import RowsApart, WantedRows
 from livegnn.network import Model
 from livegnn.network.outputs import Outputs
+from livegnn.partitions.edge_columns import AskedEdges, EdgeColumns, FoundColumns, WaitForEdges, WantedEdges
 from livegnn.types import NO_INDEX, FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float32, Int64, Shaped, UInt16
+    from jaxtyping import Bool, Float32, Int64, Shaped, UInt16, UInt32
     from numpy.typing import ArrayLike, NDArray
 
     from livegnn.texts import Texts
     from livegnn.types import Ids
 
     Listed = NDArray[np.generic] | Texts
+
+_Read = TypeVar("_Read")
 
 WaitForRows: TypeAlias = Callable[[], Prediction | None]
 """Waits for the rows of a part, and returns them; None if the part shows another batch."""
@@ -49,15 +53,25 @@ class RowAnswers:
     def predict(self, ids: "Shaped[Ids, 'ids']", output: str | None, commits: int) -> "Prediction | None":
         """Predictions after this number of batches, of nodes that the part owns. None if it shows a later
         batch, or an earlier one that does not pass: the leader shows a batch before its parts do."""
+
+        def predict() -> Prediction:
+            return Prediction(self._graph.core.seq, self._engine.predict(ids, output=output))
+
+        return self._read_after(commits, predict)
+
+    def read_edges(self, asked: AskedEdges) -> EdgeColumns | None:
+        """The columns of edges from nodes that the part owns. None as of `predict`."""
+        return self._read_after(asked.commits, partial(asked.read, self._graph))
+
+    def _read_after(self, commits: int, read: Callable[[], _Read]) -> _Read | None:
         ends = monotonic() + _LONGEST_WAIT
         while _core.part_commits(self._graph.native) < commits and monotonic() < ends:
             sleep(_EVERY)
-        return _core.holding(self._visible, self._predict, ids, output, commits)
 
-    def _predict(self, ids: "Shaped[Ids, 'ids']", output: str | None, commits: int) -> "Prediction | None":
-        if _core.part_commits(self._graph.native) != commits:
-            return None
-        return Prediction(self._graph.core.seq, self._engine.predict(ids, output=output))
+        def read_if_shown() -> _Read | None:
+            return read() if _core.part_commits(self._graph.native) == commits else None
+
+        return _core.holding(self._visible, read_if_shown)
 
 
 class ReadsRows(Protocol):
@@ -65,6 +79,9 @@ class ReadsRows(Protocol):
 
     def ask_rows(self, numbers: "Int64[IntArray, 'ids']", output: str | None, commits: int) -> WaitForRows:
         """Begins to read predictions, after this number of batches. numbers: of nodes that it owns."""
+
+    def ask_edges(self, asked: AskedEdges) -> WaitForEdges:
+        """Begins to read columns of edges from nodes that it owns."""
 
 
 class Led(Protocol):
@@ -84,12 +101,16 @@ class Led(Protocol):
 
 class RowsTogether(NamedTuple):
     """seq: the event that all rows reflect. rows: of each of the wanted ones, by its outputs; of the nodes
-    that are there. present: which these are."""
+    that are there. present: which these are. columns: of the wanted edges."""
 
     seq: int
     rows: "Sequence[Sequence[Float32[FloatArray, 'present channels']]]"
     present: "Sequence[Bool[NDArray[np.bool_], 'ids']]"
+    columns: FoundColumns | None = None
 
+
+Take: TypeAlias = Callable[[], int | None]
+"""Waits for an answer of a part and notes it. Returns its event; None if the part shows another batch."""
 
 CheckPresent: TypeAlias = "Callable[[Sequence[Bool[NDArray[np.bool_], ids]]], None]"
 """Gets which of the wanted nodes are there, before their rows are read, and may raise."""
@@ -103,9 +124,11 @@ class _Now(NamedTuple):
 
 
 class _Nodes(NamedTuple):
-    """Nodes of one type. numbers: the ids of those that are there, as numbers. owners: of these."""
+    """Nodes of one type. indices: of all, `NO_INDEX` of one that is not there. numbers: the ids of those that
+    are there, as numbers. owners: of these."""
 
     present: "Bool[NDArray[np.bool_], 'ids']"
+    indices: "UInt32[NDArray[np.uint32], 'ids']"
     numbers: "Int64[IntArray, 'present']"
     owners: "UInt16[NDArray[np.uint16], 'present']"
 
@@ -133,23 +156,27 @@ class RowReads:
         found = self.read_all(wanted, (lambda _: None) if present else refuse_missing)
         return RowsApart(found.seq, [each[0] for each in found.rows], found.present)
 
-    def read_all(self, wanted: Sequence[WantedRows], check: CheckPresent) -> RowsTogether:
-        """Rows of nodes of several types, all of one event. Raises what `check` raises, and
-        `WorkerUnavailableError` if the part of a node is lost."""
+    def read_all(
+        self, wanted: Sequence[WantedRows], check: CheckPresent, edges: WantedEdges | None = None
+    ) -> RowsTogether:
+        """Rows of nodes of several types, and columns of edges between them, all of one event. Raises what
+        `check` raises, and `WorkerUnavailableError` if the part of a node is lost."""
         names = self._led.names
         pin = names.node_ids.pin()  # no number gets another text meanwhile
         try:
             for _ in range(_TRIES):
-                if (found := self._try(wanted, check)) is not None:
+                if (found := self._try(wanted, check, edges)) is not None:
                     return found
-            found = _core.holding(names.writer, self._try, wanted, check)
+            found = _core.holding(names.writer, self._try, wanted, check, edges)
         finally:
             pin.let_go()
         if found is None:
             raise _differ()
         return found
 
-    def _try(self, wanted: Sequence[WantedRows], check: CheckPresent) -> RowsTogether | None:
+    def _try(
+        self, wanted: Sequence[WantedRows], check: CheckPresent, edges: WantedEdges | None
+    ) -> RowsTogether | None:
         """None if another batch became visible meanwhile, or there are other parts."""
         led = self._led
         now, seq = self._now(), led.names.core.seq
@@ -165,25 +192,25 @@ class RowReads:
             ]
             for nodes, one in zip(located, wanted, strict=True)
         ]
+        columns = None if edges is None else FoundColumns(edges)
         try:
-            waits = [
-                (values, own, now.parts[part].ask_rows(nodes.numbers[own], output, now.commits))
-                for nodes, one, each in zip(located, wanted, rows, strict=True)
-                for output, values in zip(one.outputs, each, strict=True)
-                for part in np.unique(nodes.owners)
-                for own in (nodes.owners == part,)
-            ]
-            for values, own, wait in waits:
-                if (answer := wait()) is None:
+            takes: list[Take] = []
+            for nodes, one, each in zip(located, wanted, rows, strict=True):
+                for output, values in zip(one.outputs, each, strict=True):
+                    takes += _ask_rows(now, nodes, output, values)
+            if edges is not None and columns is not None:
+                takes += _ask_edges(now, located, edges, columns)
+            for take in takes:
+                if (shown := take()) is None:
                     if settled and self._now() == now:
                         raise _differ()
                     return None
-                seq, values[own] = answer
+                seq = shown
         except WorkerUnavailableError:
             if led.parts is now.parts:
                 raise
             return None
-        return RowsTogether(seq, rows, [nodes.present for nodes in located])
+        return RowsTogether(seq, rows, [nodes.present for nodes in located], columns)
 
     def _now(self) -> _Now:
         return _core.holding(self.exchanging, self._look)
@@ -196,7 +223,43 @@ class RowReads:
         node_type, numbers = names.node_type_index(wanted.node_type), names.to_numbers(wanted.ids)
         indices = names.native.indices_of(node_type, numbers)
         there = indices != NO_INDEX
-        return _Nodes(there, numbers[there], _core.owners_at(names.native, node_type, indices[there]))
+        return _Nodes(
+            there, indices, numbers[there], _core.owners_at(names.native, node_type, indices[there])
+        )
+
+
+def _ask_rows(
+    now: _Now, nodes: _Nodes, output: str | None, rows: "Float32[FloatArray, 'present channels']"
+) -> Iterator[Take]:
+    """Requests rows of one output from the parts of their nodes."""
+
+    def take(own: "Bool[NDArray[np.bool_], 'present']", wait: WaitForRows) -> int | None:
+        if (answer := wait()) is None:
+            return None
+        seq, rows[own] = answer
+        return seq
+
+    for part in np.unique(nodes.owners):
+        own = nodes.owners == part
+        yield partial(take, own, now.parts[part].ask_rows(nodes.numbers[own], output, now.commits))
+
+
+def _ask_edges(
+    now: _Now, located: Sequence[_Nodes], edges: WantedEdges, columns: FoundColumns
+) -> Iterator[Take]:
+    """Requests the columns of edges whose ends are there from the parts of their sources."""
+    sources, targets = located[0], located[-1]
+    owners = np.zeros(len(sources.present), np.uint16)
+    owners[sources.present] = sources.owners
+    there, owner = sources.present[edges.sources] & targets.present[edges.targets], owners[edges.sources]
+    names = [sources.indices[edges.sources], targets.indices[edges.targets]]
+    if edges.keys is not None:
+        names.append(edges.keys)
+    for part in np.unique(owner[there]):
+        places = np.flatnonzero(there & (owner == part))
+        own = np.stack(names)[:, places]
+        asked = AskedEdges(edges.edge_type, own, edges.featured, now.commits)
+        yield partial(columns.take, places, now.parts[part].ask_edges(asked))
 
 
 def _differ() -> LiveGNNError:

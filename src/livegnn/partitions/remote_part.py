@@ -12,6 +12,7 @@ from livegnn.channels.zmq import ZmqChannel
 from livegnn.events import Events
 from livegnn.inference.predictions import Prediction
 from livegnn.partitions.ballot import error_of
+from livegnn.partitions.edge_columns import AskedEdges, EdgeColumns, WaitForEdges
 from livegnn.partitions.edges import Counts
 from livegnn.partitions.files import write_pieces
 from livegnn.partitions.leaders import WORKER, Message
@@ -86,6 +87,10 @@ class RemoteReader:
             return Prediction(seq, np.frombuffer(given.payload, np.float32).reshape(len(numbers), width))
 
         return rows
+
+    def ask_edges(self, asked: AskedEdges) -> WaitForEdges:
+        wait = self._rows.ask(seal(asked.pack()))
+        return lambda: EdgeColumns.unpack(open_letter(wait()))
 
     def expired(self, edge_type: int, horizon: float) -> "Names":
         answer = self._ask(Letter({"expired": edge_type, "horizon": horizon}))

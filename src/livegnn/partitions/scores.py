@@ -8,15 +8,24 @@ from typing import TYPE_CHECKING, TypeAlias, Unpack
 
 import numpy as np
 
-from livegnn.errors import InputError
 from livegnn.events import Events
+from livegnn.graph import Graph
 from livegnn.inference import RowPredictor
 from livegnn.inference.edge_decoding import EdgeDecoder
-from livegnn.inference.edge_pairs import EdgeSettings, Pairs, PairSettings, check_pairs, find_edge_output
+from livegnn.inference.edge_pairs import (
+    EdgeSettings,
+    Pairs,
+    PairSettings,
+    check_edges,
+    check_pairs,
+    find_edge_output,
+    find_output_of_edges,
+)
 from livegnn.inference.predictions import Prediction
 from livegnn.inference.row_predictor import WantedRows
-from livegnn.inference.scored_pairs import refuse_missing_ends
+from livegnn.inference.scored_pairs import refuse_missing
 from livegnn.network.outputs import EdgeOutput, EdgeOutputs
+from livegnn.partitions.edge_columns import WantedEdges
 from livegnn.partitions.reads import CheckPresent, Led, RowReads, RowsTogether
 from livegnn.types import FloatArray
 
@@ -43,8 +52,7 @@ class PairScores:
         names = self._led.names
         chosen = find_edge_output(self.edge_outputs, settings)
         pairs = check_pairs(names.schema, chosen, src, dst, settings)
-        for ids in (pairs.sources, pairs.targets):
-            names.node_ids.given(ids)  # which refuses those of another kind
+        self._refuse_other_ids(pairs)
         return chosen, pairs
 
     def score(self, chosen: EdgeOutput, pairs: Pairs, read: ReadTogether) -> Prediction:
@@ -54,15 +62,52 @@ class PairScores:
 
         def check(present: "Sequence[Bool[NDArray[np.bool_], 'ids']]") -> None:
             has_source, has_target = present[0][ends.sources], present[-1][ends.targets]
-            refuse_missing_ends(self._led.names, chosen, pairs, has_source, has_target)
+            refuse_missing(self._led.names, chosen, pairs, has_source, has_target)
 
         found = read(ends.nodes, check)
         return Prediction(found.seq, self._decoder.decode(chosen, pairs, ends, found.rows))
+
+    def score_edges(
+        self, src: "ArrayLike", dst: "ArrayLike", settings: EdgeSettings, reads: RowReads
+    ) -> Prediction:
+        """The scores of edges of the graph, and the event that they reflect. Raises `InputError`,
+        `UnknownNodeError` and `UnknownEdgeError`, and what `reads` raises."""
+        names = self._led.names
+        chosen = find_output_of_edges(self.edge_outputs, names.schema, settings)
+        pairs, keys = check_edges(src, dst, settings)
+        self._refuse_other_ids(pairs)
+        ends, edge_type = self._decoder.ends(chosen, pairs), chosen.scores.edge_type
+        read = {given.column for given in chosen.scores.edge_inputs.values()}
+        wanted = WantedEdges(
+            names.core.schema.edge_type_index(edge_type),
+            names.schema.edge_types[edge_type].edge_dim,
+            "edge_attr" in read,
+            ends.sources,
+            ends.targets,
+            keys,
+        )
+        found = reads.read_all(ends.nodes, lambda _: None, wanted)
+        columns, present = found.columns, found.present
+        assert columns is not None
+        has_source, has_target = present[0][ends.sources], present[-1][ends.targets]
+        refuse_missing(names, chosen, pairs, has_source, has_target, columns.lacks, settings.get("key"))
+        pairs = Pairs(
+            pairs.sources,
+            pairs.targets,
+            columns.features if "edge_attr" in read else None,
+            columns.weights if "weight" in read else None,
+        )
+        return Prediction(found.seq, self._decoder.decode(chosen, pairs, ends, found.rows))
+
+    def _refuse_other_ids(self, pairs: Pairs) -> None:
+        for ids in (pairs.sources, pairs.targets):
+            self._led.names.node_ids.given(ids)  # which refuses those of another kind
 
 
 class PartsScorer(RowPredictor):
     """The part of `Partitions` that scores edges."""
 
+    names: Graph
     _reads: RowReads
     _pairs: PairScores
 
@@ -100,13 +145,22 @@ class PartsScorer(RowPredictor):
     def predict_edges(
         self, src: "ArrayLike", dst: "ArrayLike", **settings: Unpack[EdgeSettings]
     ) -> "Float32[FloatArray, 'edges channels']":
-        """Raises `InputError`: the columns of single edges are not read from parts."""
-        raise InputError(
-            "edges of a graph in parts are scored as pairs of nodes, got edges of the graph: call score, "
-            "with the columns of each edge"
-        )
+        """Scores of edges of the graph, with the arguments, bits and errors of `Engine.predict_edges`: the
+        part of its source knows the columns of an edge.
+
+        Raises `WorkerUnavailableError` if the part of a node is lost.
+        """
+        return self.predict_edges_apart(src, dst, **settings).values
+
+    def predict_edges_apart(
+        self, src: "ArrayLike", dst: "ArrayLike", **settings: Unpack[EdgeSettings]
+    ) -> Prediction:
+        """As `score_apart`. Raises the errors of `predict_edges`."""
+        return self._pairs.score_edges(src, dst, settings, self._reads)
 
     def predict_edges_at_once(
         self, src: "ArrayLike", dst: "ArrayLike", **settings: Unpack[EdgeSettings]
     ) -> None:
-        """None: see `predict_edges`."""
+        """None, for the same reason."""
+        find_output_of_edges(self.edge_outputs, self.names.schema, settings)
+        check_edges(src, dst, settings)

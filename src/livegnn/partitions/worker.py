@@ -35,6 +35,7 @@ from livegnn.inference import Engine, EngineOptions
 from livegnn.interrupts import Background
 from livegnn.partitions.ballot import GivenUpError
 from livegnn.partitions.direct_reads import DirectReads
+from livegnn.partitions.edge_columns import EDGES, AskedEdges
 from livegnn.partitions.edges import Counts, expired_of
 from livegnn.partitions.files import fetched_files, read_piece
 from livegnn.partitions.leaders import (
@@ -183,6 +184,9 @@ class PartWorker:
         if "written" in asked.content:
             assert self._writing is not None
             return Letter(self._writing.report())
+        if EDGES in asked.content:
+            columns = self._rows.read_edges(AskedEdges.unpack(asked))
+            return Letter({}) if columns is None else columns.pack()
         output, commits = asked.content["output"], asked.content["commits"]
         assert output is None or isinstance(output, str)
         assert isinstance(commits, int)

@@ -114,7 +114,7 @@ def _find_edges(graph: Graph, edge_type: EdgeType, edges: EdgeNames) -> "Bool[ND
     left = np.flatnonzero((source != NO_INDEX) & (target != NO_INDEX))
     while len(left):
         keys = None if edges.key is None else edges.key[left]
-        _, found = graph.native.edge_features(
+        *_, found = graph.native.edge_columns(
             graph.edge_type_index(edge_type), source[left], target[left], keys
         )
         present[left[:found]] = True
