@@ -127,6 +127,7 @@ def test_a_sink_that_is_built_again_sends(tmp_path: Path, monkeypatch: pytest.Mo
         patch.setattr(SinkView, "publish", lambda view, change: 1 / 0)
         runtime.append(Events().set_features([0], np.ones((1, WIDTH))))
         wait_until(lambda: runtime.sinks.get("a") not in (None, before))
+    wait_until(lambda: not runtime.sinks["a"].lag)
     runtime.append(Events().set_features([1], np.ones((1, WIDTH))))
     runtime.wait(runtime.log.last_seq())
     with runtime.graph.writer:
