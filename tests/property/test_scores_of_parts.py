@@ -13,23 +13,24 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from divided_streams import BUYS, shop, weights_of
 from gate import draws
 from livegnn import EdgeSchema, Engine, Events, Graph, LiveGNNError, Model, Schema
-from livegnn.model import EdgeInput, Input, Propagate, Step
+from livegnn.model import EdgeInput, Step
 from livegnn.partitions import LocalPartitions
 from livegnn.placement import Owners
 from livegnn.types import DEFAULT_EDGE_TYPE
 from scored_edges import NODES, WIDTH, edge_schemas, make_batch, make_scorer, name
 from waiting import PATIENCE
 
-BUYS, TRUSTS = ("user", "buys", "item"), ("user", "trusts", "user")
+TRUSTS = ("user", "trusts", "user")
 PAIRS = 9
 
 drawn = settings(max_examples=draws(12, 300), suppress_health_check=list(HealthCheck), deadline=None)
 few_parts = st.builds(Owners, st.sampled_from(["jump", "modulo"]), st.integers(1, 3))
 
 
-def outcome(read: Callable[..., np.ndarray], *ends: Any, **settings: Any) -> object:
+def outcome(read: Callable[..., np.ndarray], *ends: Any, **settings: Any) -> tuple[object, object]:
     """The shape and bits of scores, or the kind and text of an error."""
     try:
         rows = read(*ends, **settings)
@@ -122,43 +123,35 @@ def test_scores_of_pairs_are_those_of_one_engine(
         assert parts.score([], [], output="alike").shape == (0, 1)
 
 
-def shop() -> Model:
-    """Users and items read each other. Edge outputs of purchases, ``"likes"``, of both ends, the weight and
-    the features, and ``"spends"``, of the user alone; and of trust, ``"trusts"``."""
-    rng = np.random.default_rng(6)
-    tensors = {
-        role: rng.normal(0, 0.5, shape).astype(np.float32)
-        for role, shape in {"sent": (5, 3), "own": (5, 2), "likes": (2, 13), "trusts": (3, 10)}.items()
-    }
-    to_items = Propagate(edge_type=BUYS, message_local=("weight",))
-    to_users = Propagate(edge_type=BUYS, reverse=True, neighbor_context="count", combine="divide")
+def scored_shop() -> Model:
+    """The model of a shop with edge outputs: of purchases, ``"likes"``, of both ends, the weight and the
+    features, and ``"spends"``, of the user alone; and of trust, ``"trusts"``."""
+    of_nodes, rng = shop(), np.random.default_rng(6)
 
     def at(end: str, value: str, output: str, edge_type: tuple[str, str, str]) -> Step:
         return Step(end, (value,), output, attrs={"edge_type": edge_type})
 
+    decoders = (
+        at("source", "out", "buyer", BUYS),
+        at("target", "hidden", "bought", BUYS),
+        Step("concat", ("buyer", "bought", "amount", "columns"), "purchase"),
+        Step("linear", ("purchase",), "likes", {"weight": "likes"}),
+        Step("relu", ("buyer",), "spends"),
+        at("source", "out", "from", TRUSTS),
+        at("target", "out", "to", TRUSTS),
+        Step("concat", ("from", "to"), "pair"),
+        Step("linear", ("pair",), "trusts", {"weight": "trusts"}),
+    )
     return Model(
-        inputs={"user": Input("user", 3), "item": Input("item", 2)},
-        steps=(
-            Step("linear", ("user",), "sent", {"weight": "sent"}),
-            Step("propagate", ("sent",), "received", attrs=to_items.to_attrs()),
-            Step("linear", ("item",), "own", {"weight": "own"}),
-            Step("add", ("received", "own"), "both"),
-            Step("relu", ("both",), "hidden"),
-            Step("propagate", ("hidden",), "mean", attrs=to_users.to_attrs()),
-            Step("add", ("mean", "sent"), "out"),
-            at("source", "out", "buyer", BUYS),
-            at("target", "hidden", "bought", BUYS),
-            Step("concat", ("buyer", "bought", "amount", "columns"), "purchase"),
-            Step("linear", ("purchase",), "likes", {"weight": "likes"}),
-            Step("relu", ("buyer",), "spends"),
-            at("source", "out", "from", TRUSTS),
-            at("target", "out", "to", TRUSTS),
-            Step("concat", ("from", "to"), "pair"),
-            Step("linear", ("pair",), "trusts", {"weight": "trusts"}),
-        ),
-        tensors=tensors,
+        inputs=of_nodes.inputs,
+        steps=(*of_nodes.steps, *decoders),
+        tensors={
+            **of_nodes.tensors,
+            "likes": weights_of(rng, 2, 13),
+            "trusts": weights_of(rng, 3, 10),
+        },
         output="out",
-        layers=("user", "out"),
+        layers=of_nodes.layers,
         edge_inputs={"amount": EdgeInput(BUYS, 1, "weight"), "columns": EdgeInput(BUYS, 2)},
         outputs={"out": "out", "hidden": "hidden"},
         edge_outputs={"likes": "likes", "spends": "spends", "trusts": "trusts"},
@@ -187,8 +180,8 @@ def test_ends_of_two_types_and_several_edge_types(seed: int, owners: Owners) -> 
         TRUSTS: EdgeSchema(duplicates="replace"),
     }
     graph = Graph(Schema({"user": 3, "item": 2}, edges), threads=1)
-    engine = Engine(graph, shop(), threads=1)
-    with closing(LocalPartitions(graph.schema, shop(), owners, threads=1)) as parts:
+    engine = Engine(graph, scored_shop(), threads=1)
+    with closing(LocalPartitions(graph.schema, scored_shop(), owners, threads=1)) as parts:
         new = Events().add_nodes(range(users), rng.normal(size=(users, 3)), node_type="user")
         new.add_nodes(range(items), rng.normal(size=(items, 2)), node_type="item")
         for batch in (new, *(draw_purchases(rng, users, items) for _ in range(3))):
@@ -205,6 +198,7 @@ def test_ends_of_two_types_and_several_edge_types(seed: int, owners: Owners) -> 
                 (user, other, {"output": "trusts"}),
                 (user, item, {"edge_type": BUYS}),
             ]
+            assert outcome(engine.score, user % users, other % users, output="trusts")[0] == (PAIRS, 3)
             assert_same_scores(engine, parts, asked)
             assert_same_edges(rng, engine, parts)
             removed = draw_purchases(rng, users, items).remove_nodes(rng.integers(items), node_type="item")
