@@ -1,6 +1,7 @@
 #include "inference/evaluation/vector_codes.h"
 
 #include <span>
+#include <utility>
 
 #include "bindings/arrays.h"
 #include "bindings/locks.h"
@@ -31,7 +32,8 @@ void bind_vector_codes(nb::module_& module) {
       .def("search",
            [](const VectorCodes& self, const In<float>& query, size_t count) {
              constexpr size_t kLong = kQuick + 1;  // threads of the pool may be waited for
-             return given(read_under(self.lock, kLong, [&] { return self.search(query.data(), count); }));
+             VectorCodes::Found found = read_under(self.lock, kLong, [&] { return self.search(query.data(), count); });
+             return nb::make_tuple(given(std::move(found.nodes)), given(std::move(found.products)), found.deviation);
            })
       .def("bytes", [](const VectorCodes& self) { return read_under(self.lock, 0, [&] { return self.bytes(); }); });
 }

@@ -278,10 +278,13 @@ def test_an_index_finds_nearly_the_same_in_a_small_graph(decoder, edge_type) -> 
 
 def check_codes(index: candidate_index.CandidateIndex) -> None:
     """Every node has codes, and no other index has."""
-    index.refresh()
-    assert index.waiting == 0
     found = index.search(np.zeros(index.vectors.width, np.float32), 1000)
-    assert found.tolist() == sorted(index._core.graph.native.indices(index.node_type).tolist())
+    assert index.waiting == 0
+    if found is None:  # it is made with the first of several nodes
+        return
+    assert sorted({*found.nodes.tolist()}) == sorted(
+        index._core.graph.native.indices(index.node_type).tolist()
+    )
 
 
 @pytest.fixture
@@ -346,7 +349,7 @@ def test_a_state_has_one_index_for_any_threads_and_any_batches_before() -> None:
         index = world.engine.candidate_index()
         index._codes.clear()
         index.refresh()
-        found.append([index.search(query, 4).tolist() for query in np.eye(CHANNELS, dtype=np.float32)])
+        found.append([index.search(query, 4).nodes.tolist() for query in np.eye(CHANNELS, dtype=np.float32)])
     assert found[0] == found[1]
 
 

@@ -64,17 +64,27 @@ struct WholeNumbers {
 struct VectorCodes::Query {
   std::vector<int8_t> weights;  // of codes
   float sum;
+  double unit, offset;  // a score times the unit, and the offset, is an inner product
+  double length;        // of the weights, as a query
   std::vector<uint8_t> sums;
   SignQuery signs{};
 
-  Query(const float* query, const std::vector<float>& spread, const Rotation& rotation, size_t pieces) {
+  Query(const float* query, const VectorCodes& codes) {
+    const std::vector<float>&spread = codes.spread_, &center = codes.center_;
+    const Rotation& rotation = codes.rotation_;
     std::vector<double> scaled;
+    offset = 0;
     for (size_t c = 0; c < spread.size(); ++c) {
       scaled.push_back(static_cast<double>(query[c]) * static_cast<double>(spread[c]));
+      offset += static_cast<double>(query[c]) * static_cast<double>(center[c]);
     }
-    WholeNumbers whole(scaled, pieces * kCodePiece);
+    WholeNumbers whole(scaled, codes.pieces_ * kCodePiece);
     const double total = std::accumulate(whole.values.begin(), whole.values.end(), 0.0);
     sum = static_cast<float>(total);
+    unit = whole.unit;
+    length = 0;
+    for (int8_t weight : whole.values) length += static_cast<double>(weight) * weight;
+    length = unit * std::sqrt(length);
     std::vector<float> rotated(rotation.width(), 0.0f);
     for (size_t c = 0; c < scaled.size() && whole.unit > 0; ++c) {
       rotated[c] = static_cast<float>(scaled[c] / whole.unit);
@@ -189,7 +199,7 @@ void VectorCodes::erase(std::span<const uint32_t> nodes) {
 
 // scaled: memory for the channels of the rotation.
 void VectorCodes::write(uint32_t node, const float* row, float* scaled) {
-  for (size_t c = 0; c < width(); ++c) scaled[c] = (row[c] - center_[c]) / spread_[c];
+  for (size_t c = 0; c < width(); ++c) scaled[c] = spread_[c] > 0 ? (row[c] - center_[c]) / spread_[c] : 0.0f;
   std::fill(scaled + width(), scaled + rotation_.width(), 0.0f);
   const bool written = write_codes(node, scaled);
   uint16_t* scale = &scales(node / kSignRows)[node % kSignRows];
@@ -289,16 +299,16 @@ float VectorCodes::choose_least(const Query& query, size_t count) const {
   return static_cast<float>(sample[rank - 1].by_codes.score + mean - kDeviations * deviation);
 }
 
-std::vector<uint32_t> VectorCodes::search(const float* query, size_t count) const {
+VectorCodes::Found VectorCodes::search(const float* query, size_t count) const {
   if (count == 0 || blocks() == 0) return {};
-  const Query whole(query, spread_, rotation_, pieces_);
+  const Query whole(query, *this);
   const float least = choose_least(whole, count);
-  std::vector<uint32_t> found = search_from(whole, count, least);
+  Found found = search_from(whole, count, least);
   // The sample may have been unlike the others.
-  return found.size() < count && least > -kInfinity ? search_from(whole, count, -kInfinity) : found;
+  return found.nodes.size() < count && least > -kInfinity ? search_from(whole, count, -kInfinity) : found;
 }
 
-std::vector<uint32_t> VectorCodes::search_from(const Query& query, size_t count, float least) const {
+VectorCodes::Found VectorCodes::search_from(const Query& query, size_t count, float least) const {
   std::vector<Best> best(pool_.threads(), Best(count));
   const size_t pieces = (blocks() + kPieceBlocks - 1) / kPieceBlocks, all = blocks() * kSignRows;
   const double nanoseconds = kSignNanoseconds * static_cast<double>(groups_ * all) +
@@ -332,11 +342,17 @@ std::vector<uint32_t> VectorCodes::search_from(const Query& query, size_t count,
     for (const Scored& found : one.found()) together.add(found.score, found.node);
   }
   together.keep();
-  std::vector<uint32_t> nodes;
-  nodes.reserve(together.found().size());
-  for (const Scored& one : together.found()) nodes.push_back(one.node);
-  std::sort(nodes.begin(), nodes.end());
-  return nodes;
+  std::vector<Scored> scored = together.found();
+  std::sort(scored.begin(), scored.end(), [](const Scored& a, const Scored& b) { return a.node < b.node; });
+  Found found;
+  for (const Scored& one : scored) {
+    found.nodes.push_back(one.node);
+    found.products.push_back(static_cast<double>(one.score) * query.unit + query.offset);
+    found.deviation += static_cast<double>(float_of(reinterpret_cast<const uint16_t*>(steps_.row(one.node))[0]));
+  }
+  // A number that is rounded to steps is off by a twelfth of the square of a step, on average.
+  found.deviation *= query.length / (std::sqrt(12.0) * std::max<double>(1, static_cast<double>(scored.size())));
+  return found;
 }
 
 }  // namespace livegnn

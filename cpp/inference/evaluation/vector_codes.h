@@ -33,8 +33,8 @@ namespace livegnn {
 
 class VectorCodes {
  public:
-  // center, spread: of each channel; all finite, spreads larger than 0. nodes: there is room for those below. Throws
-  // ThreadError, and std::bad_alloc.
+  // center, spread: of each channel; all finite. A channel without spread is left out. nodes: there is room for those
+  // below. Throws ThreadError, and std::bad_alloc.
   VectorCodes(std::vector<float> center, std::vector<float> spread, size_t nodes, size_t threads);
 
   size_t width() const { return center_.size(); }
@@ -45,8 +45,15 @@ class VectorCodes {
   void put(std::span<const uint32_t> nodes, const float* rows);
   void erase(std::span<const uint32_t> nodes);
 
-  // The `count` nodes of the largest inner products, ascending; those that have a vector if they are fewer.
-  std::vector<uint32_t> search(const float* query, size_t count) const;
+  // Nodes, ascending, and about the inner product of each.
+  struct Found {
+    std::vector<uint32_t> nodes;
+    std::vector<double> products;
+    double deviation = 0;  // of the products by which codes are off, if that is random
+  };
+
+  // The `count` nodes of about the largest inner products; those that have a vector if they are fewer.
+  Found search(const float* query, size_t count) const;
 
   mutable Checked<FairLock> lock;
 
@@ -67,7 +74,7 @@ class VectorCodes {
   void make_room(size_t nodes);
   float code_score(const Query& query, uint32_t node, int32_t total) const;
   float choose_least(const Query& query, size_t count) const;
-  std::vector<uint32_t> search_from(const Query& query, size_t count, float least) const;
+  Found search_from(const Query& query, size_t count, float least) const;
 
   std::vector<float> center_, spread_;
   Rotation rotation_;

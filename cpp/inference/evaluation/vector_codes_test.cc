@@ -46,7 +46,7 @@ void check_plain_vectors(size_t width, size_t threads, Random* from) {
   VectorCodes codes(std::vector<float>(width, 0.0f), std::vector<float>(width, 1.0f), random.below(6000), threads);
   Vectors vectors;
   const std::vector<float> along(width, 1.0f), against(width, -1.0f);
-  CHECK(codes.search(along.data(), 3).empty());
+  CHECK(codes.search(along.data(), 3).nodes.empty());
   for (size_t round = 0; round < 6; ++round) {
     std::vector<uint32_t> nodes, gone;
     std::vector<float> rows;
@@ -62,7 +62,7 @@ void check_plain_vectors(size_t width, size_t threads, Random* from) {
     codes.erase(gone);
     for (size_t count : {size_t{1}, size_t{7}, size_t{300}, vectors.size() + 5}) {
       for (const std::vector<float>& query : {along, against}) {
-        const std::vector<uint32_t> found = codes.search(query.data(), count);
+        const std::vector<uint32_t> found = codes.search(query.data(), count).nodes;
         const std::vector<uint32_t> best = best_of(vectors, query, count);
         CHECK_EQ(found.size(), best.size());
         CHECK(std::ranges::is_sorted(found));
@@ -72,7 +72,7 @@ void check_plain_vectors(size_t width, size_t threads, Random* from) {
         for (uint32_t node : found) CHECK(product(vectors.at(node), query) >= least - std::fabs(least) / 64);
       }
     }
-    CHECK(codes.search(along.data(), 0).empty());
+    CHECK(codes.search(along.data(), 0).nodes.empty());
   }
 }
 
@@ -103,9 +103,9 @@ TEST(vector_codes_find_nearly_the_best_of_any_vectors) {
     size_t found = 0;
     for (size_t i = 0; i < 20; ++i) {
       std::vector<float> query = random.floats(width);
-      const std::vector<uint32_t> best = best_of(vectors, query, 10), near = one.search(query.data(), 40);
+      const std::vector<uint32_t> best = best_of(vectors, query, 10), near = one.search(query.data(), 40).nodes;
       CHECK_EQ(near.size(), 40u);
-      CHECK(near == several.search(query.data(), 40));
+      CHECK(near == several.search(query.data(), 40).nodes);
       found += static_cast<size_t>(
           std::ranges::count_if(best, [&](uint32_t node) { return std::ranges::binary_search(near, node); }));
     }
@@ -145,14 +145,47 @@ TEST(vector_codes_find_nearly_the_best_of_many_vectors) {
     size_t found = 0;
     for (size_t i = 0; i < 20; ++i) {
       const std::vector<float> query = random.floats(kWidth);
-      const std::vector<uint32_t> best = best_of(vectors, query, 10), near = one.search(query.data(), 64);
+      const std::vector<uint32_t> best = best_of(vectors, query, 10), near = one.search(query.data(), 64).nodes;
       CHECK_EQ(near.size(), 64u);
-      CHECK(near == several.search(query.data(), 64));
+      CHECK(near == several.search(query.data(), 64).nodes);
       for (uint32_t node : near) CHECK(vectors.contains(node));
       found += static_cast<size_t>(
           std::ranges::count_if(best, [&](uint32_t node) { return std::ranges::binary_search(near, node); }));
     }
     CHECK(found >= 180);
+  }
+}
+
+// Also with centers far off, and without a channel that has no spread.
+TEST(vector_codes_know_about_the_inner_products) {
+  Random random;
+  constexpr size_t kWidth = 40;
+  std::vector<float> center(kWidth, 0.0f), spread(kWidth, 1.0f);
+  center[1] = -200, spread[1] = 10, center[2] = 5, spread[2] = 0;
+  std::vector<uint32_t> nodes(3000);
+  std::iota(nodes.begin(), nodes.end(), 0u);
+  std::vector<float> rows;
+  for (size_t i = 0; i < nodes.size() * kWidth; ++i) {
+    const size_t c = i % kWidth;
+    rows.push_back(center[c] + spread[c] * random.between(-1, 1));
+  }
+  VectorCodes codes(center, spread, 0, 1);
+  codes.put(nodes, rows.data());
+  for (size_t i = 0; i < 20; ++i) {
+    std::vector<float> query = random.floats(kWidth);
+    query[2] *= 1000;
+    const VectorCodes::Found found = codes.search(query.data(), 50);
+    CHECK_EQ(found.nodes.size(), 50u);
+    CHECK_EQ(found.products.size(), 50u);
+    double squares = 0;
+    for (size_t at = 0; at < 50; ++at) {
+      const auto first = rows.begin() + static_cast<std::ptrdiff_t>(found.nodes[at] * kWidth);
+      const double exact = product(std::vector<float>(first, first + kWidth), query);
+      CHECK(std::fabs(found.products[at] - exact) <= 1);
+      squares += (found.products[at] - exact) * (found.products[at] - exact) / 50;
+    }
+    CHECK(found.deviation > 0.4 * std::sqrt(squares));
+    CHECK(found.deviation < 2.5 * std::sqrt(squares));
   }
 }
 
@@ -164,10 +197,10 @@ TEST(vector_codes_find_as_many_as_there_are_of_equal_vectors) {
   VectorCodes codes({0, 0}, {1, 1}, 0, 2);
   codes.put(nodes, rows.data());
   const std::vector<uint32_t> first(nodes.begin(), nodes.begin() + 40);
-  CHECK(codes.search(nothing.data(), 40) == first);
-  CHECK(codes.search(query.data(), 40) == first);
+  CHECK(codes.search(nothing.data(), 40).nodes == first);
+  CHECK(codes.search(query.data(), 40).nodes == first);
   codes.erase(std::span(nodes).subspan(5));
-  CHECK(codes.search(query.data(), 40) == std::vector<uint32_t>(nodes.begin(), nodes.begin() + 5));
+  CHECK(codes.search(query.data(), 40).nodes == std::vector<uint32_t>(nodes.begin(), nodes.begin() + 5));
 }
 
 TEST(vector_codes_leave_out_vectors_that_are_not_finite) {
@@ -178,11 +211,11 @@ TEST(vector_codes_leave_out_vectors_that_are_not_finite) {
   const std::vector<float> rows{1, 1, kInfinity, 0, 0, std::nanf(""), -kLargest, kLargest, 0, 0, -2, -2};
   codes.put(nodes, rows.data());
   const std::vector<float> query{1, 1}, nothing{0, 0};
-  CHECK(codes.search(query.data(), 9) == (std::vector<uint32_t>{0, 4, 5}));
-  CHECK(codes.search(query.data(), 1) == std::vector<uint32_t>{0});
-  CHECK(codes.search(nothing.data(), 2) == (std::vector<uint32_t>{0, 4}));
+  CHECK(codes.search(query.data(), 9).nodes == (std::vector<uint32_t>{0, 4, 5}));
+  CHECK(codes.search(query.data(), 1).nodes == std::vector<uint32_t>{0});
+  CHECK(codes.search(nothing.data(), 2).nodes == (std::vector<uint32_t>{0, 4}));
   codes.put(std::vector<uint32_t>{0}, rows.data() + 2);
-  CHECK(codes.search(query.data(), 9) == (std::vector<uint32_t>{4, 5}));
+  CHECK(codes.search(query.data(), 9).nodes == (std::vector<uint32_t>{4, 5}));
   CHECK(codes.bytes() > 0);
 }
 

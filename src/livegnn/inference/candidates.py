@@ -10,7 +10,7 @@ Which nodes are found may be approximate. Their scores are those of `score`, to 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, Unpack
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from livegnn.types import EdgeType, FloatArray, Ids, IntArray
 from livegnn.wording import kind_of
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float32, Shaped, UInt32
+    from jaxtyping import Bool, Float32, Int64, Shaped, UInt32
     from numpy.typing import ArrayLike, NDArray
 
 Predicate: TypeAlias = "Callable[[Float32[FloatArray, 'nodes channels']], Bool[NDArray[np.bool_], 'nodes']]"
@@ -149,6 +149,26 @@ class CandidateFinder(EdgePredictor):
         return {"candidates": sum(sum(index.memory().values()) for index in indexes)} if indexes else {}
 
 
+class _Compared(NamedTuple):
+    """Nodes whose scores are known: their indices, and their ids as numbers."""
+
+    nodes: "UInt32[NDArray[np.uint32], 'nodes']"
+    numbers: "Int64[IntArray, 'nodes']"
+    scores: "Float32[FloatArray, 'nodes']"
+
+    def join(self, other: "_Compared") -> "_Compared":
+        return _Compared(
+            np.append(self.nodes, other.nodes),
+            np.append(self.numbers, other.numbers),
+            np.append(self.scores, other.scores),
+        )
+
+    def take(self, most: int) -> "_Compared":
+        """The best, best first."""
+        best = np.lexsort((self.numbers, -self.scores))[:most]  # NaN comes last
+        return _Compared(self.nodes[best], self.numbers[best], self.scores[best])
+
+
 @dataclass(frozen=True)
 class _Search:
     """A search with checked arguments."""
@@ -188,21 +208,24 @@ class _Search:
         seq = graph.seq
         if self.core.epoch != epoch or self.index.at != epoch:
             return None
-        numbers, scores = best
-        return Candidates(graph.to_user_ids(numbers), scores, seq)
+        return Candidates(graph.to_user_ids(best.numbers), best.scores, seq)
 
-    def _find(self, source: int) -> "tuple[IntArray, FloatArray] | None":
+    def _find(self, source: int) -> "_Compared | None":
         query = self._query_of(source)
         wanted = max(_OVERSAMPLE * self.k, _LEAST_FOUND)
         count = self.core.graph.native.num_nodes(self.index.node_type)
         while query is not None and wanted < count:
-            nodes = self.index.search(query, wanted)
-            if nodes is None:
+            found = self.index.search(query, wanted)
+            if found is None:
                 break
-            found = self._best_of(source, nodes)
-            if found is None or len(found[0]) == self.k:
-                return found
+            best = self._best_of(source, found.nodes)
+            if best is None:
+                return None
             wanted *= _DEEPER
+            if len(best.nodes) == self.k and (
+                wanted > MOST_COMPARED or self.index.is_sure(query, found, best.nodes)
+            ):
+                return best
         return self._best_of(source, self._all())
 
     def _query_of(self, source: int) -> FloatArray | None:
@@ -230,23 +253,19 @@ class _Search:
             )
         return np.arange(graph.native.capacity(self.index.node_type), dtype=np.uint32)
 
-    def _best_of(
-        self, source: int, nodes: "UInt32[NDArray[np.uint32], 'nodes']"
-    ) -> "tuple[IntArray, FloatArray] | None":
-        """The numbers and scores of the best k of these nodes, best first; None without such a source."""
-        numbers, scores = np.empty(0, np.int64), np.empty(0, np.float32)
+    def _best_of(self, source: int, nodes: "UInt32[NDArray[np.uint32], 'nodes']") -> "_Compared | None":
+        """The best k of these nodes, best first; None without such a source."""
+        best = _Compared(np.empty(0, np.uint32), np.empty(0, np.int64), np.empty(0, np.float32))
         for first in range(0, max(1, len(nodes)), _AT_ONCE):
             some = self._candidates_among(source, nodes[first : first + _AT_ONCE])
             if some is None:
                 return None
-            numbers, scores = np.append(numbers, some[0]), np.append(scores, some[1])
-            best = np.lexsort((numbers, -scores))[: self.k]  # NaN comes last
-            numbers, scores = numbers[best], scores[best]
-        return numbers, scores
+            best = best.join(some).take(self.k)
+        return best
 
     def _candidates_among(
         self, source: int, nodes: "UInt32[NDArray[np.uint32], 'nodes']"
-    ) -> "tuple[IntArray, FloatArray] | None":
+    ) -> "_Compared | None":
         weight = self.columns.edge_weight
         found = self.core.native.score_targets(
             self.chosen.position,
@@ -259,14 +278,14 @@ class _Search:
         )
         if found is None:
             return None
-        _, numbers, scores, linked, x = found
+        targets, numbers, scores, linked, x = found
         allowed = np.ones(len(numbers), np.bool_) if not self.exclude_existing else linked == 0
         source_type, _, target_type = self.chosen.scores.edge_type
         if source_type == target_type:
             allowed &= numbers != source
         if self.where is not None and len(numbers):
             allowed &= _check_allowed(self.where(x), len(numbers))
-        return numbers[allowed], scores[allowed, 0]
+        return _Compared(targets[allowed], numbers[allowed], scores[allowed, 0])
 
 
 def _check_allowed(allowed: object, count: int) -> "Bool[NDArray[np.bool_], 'nodes']":
