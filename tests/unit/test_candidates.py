@@ -80,6 +80,37 @@ def decode(name: str, first: str, second: str) -> tuple[tuple[Step, ...], dict[s
             Step("add", ("theirs", "less"), "more"),
             Step("scale_shift", ("more",), "score", {"shift": "shift"}),
         ),
+        "log_sigmoid": (
+            *dot,
+            Step("constant", ("dot",), "zero", attrs={"value": 0.0}),
+            Step("minimum", ("dot", "zero"), "least"),
+            Step("abs", ("dot",), "size"),
+            Step("neg", ("size",), "below"),
+            Step("exp", ("below",), "power"),
+            Step("log1p", ("power",), "rest"),
+            Step("subtract", ("least", "rest"), "score"),
+        ),
+        "far": (  # 1 - sigmoid(dot)
+            *dot,
+            Step("sigmoid", ("dot",), "near"),
+            Step("neg", ("near",), "less"),
+            Step("scale_shift", ("less",), "score", {"shift": "shift"}),
+        ),
+        "cube": (
+            *dot,
+            Step("multiply", ("dot", "dot"), "square of it"),
+            Step("multiply", ("square of it", "dot"), "score"),
+        ),
+        "narrow": (
+            linear("from", "mine", "row"),
+            linear("to", "theirs", "row"),
+            Step("multiply", ("theirs", "mine"), "one"),
+            Step("sum_channels", ("one",), "dot", attrs={"heads": 1}),
+            Step("leaky_relu", ("dot",), "score", attrs={"slope": 0.2}),
+        ),
+        "size": (*dot, Step("abs", ("dot",), "score")),
+        "square": (*dot, Step("multiply", ("dot", "dot"), "score")),
+        "wave": (*dot, Step("sin", ("dot",), "score")),
         "perceptron": (
             Step("concat", ("from", "to"), "both"),
             Step("relu", ("both",), "rectified"),
@@ -91,8 +122,17 @@ def decode(name: str, first: str, second: str) -> tuple[tuple[Step, ...], dict[s
     return steps, {tensor: rows for tensor, rows in weights.items() if tensor in used}
 
 
-PRODUCTS = ("dot", "away", "relation", "layers", "cosine", "offsets")
-DECODERS = (*PRODUCTS, "perceptron")
+CURVED = ("dot", "log_sigmoid", "far", "cube", "narrow")
+PRODUCTS = ("away", "relation", "layers", "cosine", "offsets", *CURVED)
+_CURVE = "the score 'score' is not known to rise or to fall with 'dot', an inner product"
+_STEP = "which reads both ends of an edge, makes no inner product"
+REFUSED = {
+    "size": _CURVE,
+    "square": _CURVE,
+    "wave": f"step 'sin' that writes 'score', {_STEP}",
+    "perceptron": f"step 'concat' that writes 'both', {_STEP}",
+}
+DECODERS = (*PRODUCTS, *REFUSED)
 MODES: tuple[dict[str, Any], ...] = ({}, {"keep": "aggregates"}, {"keep_degree": 3})
 
 
@@ -422,12 +462,9 @@ def test_products_are_recognised(decoder) -> None:
     found = find_inner_product(model.edge_scores["score"], model)
     if decoder in PRODUCTS:
         assert not isinstance(found, str)
-        assert found.linear == (decoder != "dot")
+        assert found.linear == (decoder not in CURVED)
     else:
-        assert (
-            found
-            == "step 'concat' that writes 'both', which reads both ends of an edge, makes no inner product"
-        )
+        assert found == REFUSED[decoder]
 
 
 def test_columns_of_all_edges() -> None:

@@ -10,17 +10,12 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from livegnn.network.curves import NUMBER, Curve, constant, follow
 from livegnn.network.edge_scores import EdgeScores
 from livegnn.network.model import Model
 from livegnn.network.operators import heads_of
 from livegnn.network.steps import Step, describe, needed_steps
 from livegnn.types import FloatArray
-
-_INCREASING: Final = frozenset(
-    {"sigmoid", "tanh", "exp", "expm1", "exp2", "log", "log1p", "log2", "log10", "sqrt", "relu", "softplus"}
-    | {"log_sigmoid", "hardsigmoid", "clamp", "erf", "asinh", "sinh", "atan"}
-)
-"""Operators on one number that never exchange the order of two scores."""
 
 _Side: TypeAlias = frozenset[str]
 _SOURCE: Final[_Side] = frozenset({"source"})
@@ -86,6 +81,7 @@ class _Reader:
         self._constants: dict[str, float] = {}
         self._unsummed: dict[str, Factors] = {}
         self._sums: dict[str, InnerProduct] = {}
+        self._curves: dict[str, tuple[str, Curve]] = {}
 
     def read(self, step: Step) -> str | None:
         """Notes the value that a step writes. Returns None, or why it makes no inner product."""
@@ -95,7 +91,13 @@ class _Reader:
             if "value" in step.attrs:
                 self._constants[step.output] = step.number("value")
         self._sides[step.output] = sides
-        if len(sides) < 2 or self._multiply(step) or self._add(step) or self._follow(step):
+        if len(sides) < 2:
+            return None
+        if self._multiply(step) or self._add(step) or self._follow(step):
+            if step.output in self._sums:
+                self._curves[step.output] = step.output, NUMBER
+            return None
+        if self._bend(step):
             return None
         return f"{describe(step)}, which reads both ends of an edge, makes no inner product"
 
@@ -103,7 +105,14 @@ class _Reader:
         """The inner product that a value is, or why it is none."""
         if self._sides[value] == _SOURCE:
             return "the score does not depend on the target"
-        return self._sums.get(value, "the score is no sum of products of both ends")
+        if value in self._sums:
+            return self._sums[value]
+        if value not in self._curves:
+            return "the score is no sum of products of both ends"
+        name, curve = self._curves[value]
+        if curve.direction == 0:
+            return f"the score {value!r} is not known to rise or to fall with {name!r}, an inner product"
+        return replace(self._sums[name].times(curve.direction), linear=False)
 
     def _multiply(self, step: Step) -> bool:
         if step.op not in ("multiply", "matmul"):
@@ -116,7 +125,7 @@ class _Reader:
             factors = Factors(first, second, np.ones(1, np.float32))
             if self._model.width(first) != self._model.width(second):
                 return False
-            if step.op == "multiply":
+            if step.op == "multiply" and self._model.width(step.output) > 1:
                 self._unsummed[step.output] = factors
                 return True
             if self._model.width(step.output) == 1:
@@ -147,7 +156,7 @@ class _Reader:
         if len(self._sides[name]) < 2:
             return (), ()
         found = self._sums.get(name)
-        if found is None or not found.linear:
+        if found is None:
             return None
         scaled = found.times(factor)
         return scaled.products, scaled.offsets
@@ -155,9 +164,11 @@ class _Reader:
     def _follow(self, step: Step) -> bool:
         """Steps on one value that reads both ends."""
         name = step.inputs[0]
-        if step.op == "sum_channels" and heads_of(step.attrs) == 1 and name in self._unsummed:
-            self._sums[step.output] = InnerProduct((self._unsummed[name],))
-            return True
+        if step.op == "sum_channels" and heads_of(step.attrs) == 1:
+            if name in self._unsummed:
+                self._sums[step.output] = InnerProduct((self._unsummed[name],))
+                return True
+            return self._scale(name, step.output, 1.0)
         if step.op in ("linear", "scale_shift"):
             return self._follow_weights(step, name)
         if step.op == "scale":
@@ -166,10 +177,34 @@ class _Reader:
             return self._scale(name, step.output, -1.0)
         if step.op == "divide" and (divisor := self._constants.get(step.inputs[1])):
             return self._scale(name, step.output, 1.0 / divisor)
-        if step.op in _INCREASING and name in self._sums:
-            self._sums[step.output] = replace(self._sums[name], linear=False)
-            return True
         return False
+
+    def _bend(self, step: Step) -> bool:
+        """Steps on functions of one sum, and on numbers that are the same for all targets."""
+        sums = {self._curves[name][0] for name in step.inputs if name in self._curves}
+        if len(sums) != 1 or any(self._model.width(name) != 1 for name in (*step.inputs, step.output)):
+            return False
+        inputs = list[Curve]()
+        for name in step.inputs:
+            if name in self._curves:
+                inputs.append(self._curves[name][1])
+            elif self._sides[name] >= _TARGET:
+                return False
+            else:
+                inputs.append(constant(self._constants.get(name)))
+        curve = follow(step.op, inputs, self._numbers(step))
+        if curve is None:
+            return False
+        self._curves[step.output] = sums.pop(), curve
+        return True
+
+    def _numbers(self, step: Step) -> dict[str, float]:
+        """The settings of a step that are numbers, and its tensors of one number."""
+        settings = {
+            name: float(value) for name, value in step.attrs.items() if isinstance(value, int | float)
+        }
+        tensors = {role: self._model.tensors[name] for role, name in step.tensors.items()}
+        return {**settings, **{role: rows.item() for role, rows in tensors.items() if rows.size == 1}}
 
     def _follow_weights(self, step: Step, name: str) -> bool:
         tensors = {role: self._model.tensors[tensor] for role, tensor in step.tensors.items()}
@@ -194,9 +229,9 @@ class _Reader:
             self._unsummed[output] = factors._replace(scale=factors.scale * np.float32(factor))
             return True
         found = self._sums.get(name)
-        if found is None or not (found.linear or factor > 0) or factor == 0:
+        if found is None or factor == 0:
             return False
-        self._sums[output] = found.times(factor) if found.linear else found
+        self._sums[output] = found.times(factor)
         return True
 
 
