@@ -138,7 +138,7 @@ def _bend(x: Half, left: Interval, at: Callable[[float], float]) -> Half:
 
 
 def _leaky_relu(slope: float, x: Half) -> Half:
-    return _bend(x, Interval(slope, slope), lambda at: at if at > 0 or slope == 0 else at * slope)
+    return _bend(x, Interval(slope, slope), lambda at: at if at > 0 else slope and at * slope)
 
 
 def _elu(inputs: Sequence[Half], numbers: Numbers) -> Half:
@@ -208,7 +208,7 @@ _Rising: TypeAlias = tuple[Callable[[Numbers, float], float], Callable[[Interval
 _RISING: Final[Mapping[str, _Rising]] = {
     "sigmoid": (lambda _, x: 1 / (1 + np.exp(-x)), _at_most_one),
     "tanh": (lambda _, x: np.tanh(x), _at_most_one),
-    "exp": (lambda _, x: np.exp(np.clip(x, -87, 88)), lambda values: np.exp(values.high)),
+    "exp": (lambda _, x: np.exp(x), lambda values: np.exp(values.high)),
     "expm1": (lambda _, x: np.expm1(x), lambda values: np.exp(values.high)),
     "exp2": (lambda _, x: np.exp2(x), _unbounded),
     "log": (lambda _, x: np.log(x), lambda values: 1 / np.float64(values.low)),
