@@ -510,6 +510,13 @@ def test_what_is_refused(monkeypatch) -> None:
     for where in (lambda x: x[:, 0], lambda x: True, lambda x: np.ones(1, np.bool_)):
         with pytest.raises(InputError, match="where must return an array of bool"):
             engine.candidates(0, where=where)
+
+    def change(x: np.ndarray) -> np.ndarray:
+        engine.apply(Events().set_features([0], np.zeros((1, WIDTH)), node_type=USER))
+        return np.ones(len(x), np.bool_)
+
+    with pytest.raises(InputError, match="where must not change the graph"):
+        engine.candidates(0, where=change)
     with pytest.raises(InputError, match="reads no edge_attr"):
         engine.candidates(0, edge_attr=[1.0])
     with pytest.raises(InputError, match="one of the edge outputs"):

@@ -135,7 +135,7 @@ class CandidateIndex(View):
         return sum(map(len, [*self._notes]))
 
     def refresh(self) -> None:
-        """Makes the index anew, by the scales of the vectors as they are now, if there are enough nodes."""
+        """Makes the index again, by the scales of the vectors as they are now, if there are enough nodes."""
         if self.vectors is not None:
             with self._free:
                 before = len(self._codes)

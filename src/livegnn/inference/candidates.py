@@ -194,8 +194,11 @@ class _Search:
 
     def _find_between_batches(self, node: "Shaped[NDArray[np.generic], '1'] | Texts") -> Candidates:
         self.core.graph.views.refuse_within_batch()
+        epoch = self.core.epoch
         found = self._find_at_one_state(node)
         if found is None:
+            if self.core.epoch != epoch:  # no other thread can have applied a batch
+                raise InputError("where must not change the graph, got one that applied a batch")
             raise missing_engine()
         return found
 
