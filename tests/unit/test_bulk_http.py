@@ -1,28 +1,41 @@
 """All predictions, and the changes after them, over real connections while events arrive."""
 
+import asyncio
+import gc
 import http.client
+import inspect
 import socket
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+import threading
+import tracemalloc
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import orjson
 import pyarrow as pa
 import pytest
+from starlette.types import ASGIApp, Message
+from test_bulk_edges import apply, open_runtime
 
+from asgi_requests import Request
 from livegnn import Engine, Events, Graph, Model
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Input, Step
 from livegnn.runtime import Runtime
+from livegnn.server import arrow_stream
 from livegnn.server.app import create_app, server_of
+from scored_edges import COLUMNS
+from scored_edges import NODES as FEW
 from served import place_of, running
 from streams import WIDTH, make_graph, make_model
 from waiting import PATIENCE
 
 ALL = "/v1/predictions/all"
 NODES, WIDE = 160_000, 64  # 40 MiB of predictions
+NO_WATCH = {"version": "3.0", "spec_version": "2.4"}  # then no task waits for a disconnect beside the answer
 
 
 @contextmanager
@@ -141,3 +154,146 @@ def test_the_stream_and_then_the_changes_are_the_predictions(
                 assert sorted(copy) == sorted(graph.ids().tolist())
                 expected = runtime.predict(list(copy)).values
                 assert np.array_equal(np.array(list(copy.values()), np.float32), expected)
+
+
+class OpenStreams:
+    """The streams that are begun meanwhile, and which of them are open."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self._begun: list[ref[Generator[bytes, None, None]]] = []
+        for name in ("encode", "_encode_edges"):
+            patch.setattr(arrow_stream, name, self._noted(getattr(arrow_stream, name)))
+
+    def _noted(self, encode: Any) -> Any:
+        def begin(*args: Any) -> Generator[bytes, None, None]:
+            stream: Generator[bytes, None, None] = encode(*args)
+            self._begun.append(ref(stream))
+            return stream
+
+        return begin
+
+    def __len__(self) -> int:
+        return len(self._begun)
+
+    def open(self) -> list[Generator[bytes, None, None]]:
+        """Those that are in memory and not closed."""
+        streams = [one for it in self._begun if (one := it()) is not None]
+        return [one for one in streams if inspect.getgeneratorstate(one) != inspect.GEN_CLOSED]
+
+
+async def read_some(app: ASGIApp, path: str, end: str, method: str = "GET") -> int:
+    """Reads a stream up to its end, or to what `end` says after the first part; returns how many parts."""
+    request, parts = Request(path.partition("?")[0], [b""], method=method, query=path.partition("?")[2]), 0
+    if end == "error":
+        request.scope["asgi"] = NO_WATCH
+    first, never = asyncio.Event(), asyncio.Event()
+
+    async def receive() -> Message:
+        await (first if end == "disconnect" else never).wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        nonlocal parts
+        if message["type"] != "http.response.body":
+            assert message["status"] == 200
+            return
+        parts += bool(message["body"])
+        if parts and end != "end":
+            first.set()
+            if end == "error":
+                raise OSError("the connection is closed")
+            await never.wait()
+
+    task = asyncio.create_task(app(request.scope, receive, send))  # type: ignore[arg-type]
+    if end == "cancel":
+        await first.wait()
+        task.cancel()
+    with suppress(asyncio.CancelledError, RuntimeError):  # Starlette says that the head is sent
+        await task
+    return parts
+
+
+@pytest.fixture
+def scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
+    """A runtime with edges, whose streams have a part for each row."""
+    monkeypatch.setattr(arrow_stream, "_MOST_ROWS", 1)
+    runtime = open_runtime(tmp_path)
+    columns = {"weight": np.ones(FEW), "edge_attr": np.ones((FEW, COLUMNS))}
+    apply(runtime, Events().add_edges(np.full(FEW, 3), np.arange(FEW), **columns))
+    with closing(runtime.log):
+        yield runtime
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """Cycles of references stay in memory meanwhile."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collection")
+@pytest.mark.parametrize("path", [ALL, f"{ALL}?output=risk"])
+@pytest.mark.parametrize("end", ["end", "disconnect", "error", "cancel", "head"])
+def test_a_stream_is_closed_however_the_answer_ends(
+    scored: Runtime, path: str, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams, app = OpenStreams(monkeypatch), create_app(scored)
+    for _ in range(3):
+        parts = asyncio.run(read_some(app, path, end, "HEAD" if end == "head" else "GET"))
+        assert parts >= FEW if end == "end" else parts == (end != "head")
+    assert (len(streams), streams.open()) == (3, [])
+
+
+@pytest.mark.usefixtures("no_collection")
+def test_a_stream_is_closed_by_the_thread_that_makes_its_next_part(
+    scored: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stop of the server cancels the answer meanwhile."""
+    streams, app = OpenStreams(monkeypatch), create_app(scored)
+    reading, may_go_on, threads = threading.Event(), threading.Event(), list[threading.Thread]()
+    read, held = arrow_stream.read_present, list[Generator[bytes, None, None]]()
+
+    def read_later(*args: Any) -> Any:
+        if threads:
+            reading.set()
+            assert may_go_on.wait(PATIENCE)
+        threads.append(threading.current_thread())
+        return read(*args)
+
+    monkeypatch.setattr(arrow_stream, "read_present", read_later)
+
+    async def receive() -> Message:
+        return await asyncio.Future()
+
+    async def send(message: Message) -> None:
+        pass
+
+    async def cancel() -> None:
+        request = Request(ALL, [b""], method="GET")
+        request.scope["asgi"] = NO_WATCH
+        task = asyncio.create_task(app(request.scope, receive, send))  # type: ignore[arg-type]
+        await asyncio.to_thread(reading.wait, PATIENCE)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        held.extend(streams.open())
+        assert [inspect.getgeneratorstate(one) for one in held] == [inspect.GEN_RUNNING]
+
+    asyncio.run(cancel())
+    may_go_on.set()
+    threads[0].join(PATIENCE)  # which ends with the loop
+    assert [inspect.getgeneratorstate(one) for one in held] == [inspect.GEN_CLOSED]
+
+
+@pytest.mark.usefixtures("no_collection")
+def test_streams_that_are_cut_leave_no_part_in_memory(wide: Runtime) -> None:
+    app = create_app(wide)
+    asyncio.run(read_some(app, ALL, "disconnect"))
+    tracemalloc.start()
+    for _ in range(8):
+        assert asyncio.run(read_some(app, ALL, "disconnect")) == 1
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 1 << 20  # of 8 MiB, if each left the part that was not sent

@@ -5,7 +5,7 @@ keeps a part in memory and never delays a batch.
 """
 
 import io
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -58,7 +58,7 @@ class _Sink(io.RawIOBase):
 
 def encode_all(
     runtime: Runtime, output: str | None, model: str | None, *, seq: int | None = None
-) -> Iterator[bytes]:
+) -> Generator[bytes, None, None]:
     """The stream of all nodes or, if `output` is an edge output, of all its edges. seq: the event at which it
     begins, by default the last one.
 
@@ -81,7 +81,7 @@ def encode(
     output: str | None,
     ids: "Shaped[Ids, 'ids'] | Texts",
     seq: int,
-) -> Iterator[bytes]:
+) -> Generator[bytes, None, None]:
     """The stream: the head, then parts of whole rows, one row for each of `ids`, in order. The prediction of
     a node that is not in the graph is null. seq: the event at which it begins.
     """
@@ -117,7 +117,7 @@ def encode(
     yield sink.take()
 
 
-def _encode_edges(runtime: Runtime, engine: Engine, output: str, seq: int) -> Iterator[bytes]:
+def _encode_edges(runtime: Runtime, engine: Engine, output: str, seq: int) -> Generator[bytes, None, None]:
     """The stream of all edges: the head, then parts of whole rows. An edge that was removed before its part
     is read has no row. The last part is empty; its metadata have the number of rows.
 
