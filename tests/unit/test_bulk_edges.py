@@ -249,7 +249,9 @@ def test_a_stream_that_is_cut_leaves_the_file_as_it_was(
 def test_what_is_refused(tmp_path: Path) -> None:
     runtime = open_runtime(tmp_path)
     with closing(runtime.log):
-        with pytest.raises(InputError, match="one of the model's"):
+        with pytest.raises(
+            InputError, match="one of the model's, 'class', 'embedding', 'risk', 'alike', got 'none'"
+        ):
             open_all(runtime, "none", None)
         with running(lambda listener: server_of(create_app(runtime), listener)) as address:
             route = f"{address}/v1/predictions/all"

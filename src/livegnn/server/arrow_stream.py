@@ -71,7 +71,8 @@ def encode_all(
         scorer = runtime.models.find_engine(engine.name)
         scorer.predict_edges([], [], output=output)  # raises the errors
         return _encode_edges(runtime, scorer, output, begin)
-    ids = list_ids(runtime.graph, engine.outputs.find(output).node_type)
+    chosen = engine.outputs.find(output, engine.model.edge_outputs)
+    ids = list_ids(runtime.graph, chosen.node_type)
     return encode(runtime, engine, output, ids, begin)
 
 
