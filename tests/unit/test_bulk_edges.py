@@ -124,7 +124,7 @@ def test_a_file_has_the_scores_of_all_edges(
             for output in OUTPUTS:
                 written = write_parquet(open_all(runtime, output, None), path)
                 table, expected = pq.read_table(path), expect(runtime.engine, output)
-                assert written == (len(expected), runtime.seq)
+                assert written == (len(expected), runtime.seq, True)
                 assert collect_table(table) == expected
                 keyed = ["key"] if edges.duplicates == "keep" else []
                 assert table.column_names == ["source", "target", *keyed, "score"]
@@ -213,7 +213,7 @@ def test_outputs_of_several_types_of_edges(tmp_path: Path) -> None:
     runtime, path = Runtime(log, graph, Engine(graph, model)), tmp_path / "all.parquet"
     with closing(log):
         for output in ("buys", "like"):  # an empty graph
-            assert write_parquet(open_all(runtime, output, None), path) == (0, 0)
+            assert write_parquet(open_all(runtime, output, None), path) == (0, 0, True)
             assert pq.read_table(path).num_rows == 0
         rng, events = np.random.default_rng(0), Events()
         for end, count in (("user", 5), ("item", 3)):
@@ -293,4 +293,4 @@ def test_the_command_asks_a_server_or_restores_a_deployment(
     path.unlink()
     predict(str(deployment), path, every=True, output="risk")
     assert collect_table(pq.read_table(path)) == expected
-    assert capsys.readouterr().out == 2 * f"{len(expected)} predictions, event 1, in {path}\n"
+    assert capsys.readouterr().out == 2 * f"{len(expected)} scores of edges, event 1, in {path}\n"

@@ -46,7 +46,7 @@ def test_a_file_has_all_predictions(
         for _ in range(5):
             change(runtime, rng)
         written = write_parquet(open_all(runtime, None, None), path)
-        assert written == (len(runtime.graph.ids()), runtime.seq)
+        assert written == (len(runtime.graph.ids()), runtime.seq, False)
         check(path, runtime)
 
 

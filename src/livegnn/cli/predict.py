@@ -48,7 +48,8 @@ def predict(
         if error.name != "pyarrow":
             raise
         raise InputError(needs("livegnn predict", "pyarrow", error, "arrow")) from error
-    typer.echo(f"{written.rows:,} predictions, event {written.seq}, in {output_file}")
+    kind = "scores of edges" if written.of_edges else "predictions"
+    typer.echo(f"{written.rows:,} {kind}, event {written.seq}, in {output_file}")
 
 
 def _write_from_server(address: str, path: Path, output: str | None, model: str | None) -> "Written":

@@ -18,10 +18,12 @@ _GROUP_ROWS: Final = 1 << 17  # of a group of rows, which is in memory
 
 
 class Written(NamedTuple):
-    """The content of a file. seq: the event at which the reading began."""
+    """The content of a file. seq: the event at which the reading began. of_edges: whether it has scores of
+    edges."""
 
     rows: int
     seq: int
+    of_edges: bool
 
 
 def write_parquet(stream: "BinaryIO | io.RawIOBase", path: Path) -> Written:
@@ -39,7 +41,7 @@ def write_parquet(stream: "BinaryIO | io.RawIOBase", path: Path) -> Written:
                 written += present.num_rows
                 writer.write_table(present)
             rows.check()
-    return Written(written, int(about["seq"]))
+    return Written(written, int(about["seq"]), "edge_type" in about)
 
 
 def _open(stream: "BinaryIO | io.RawIOBase") -> pa.RecordBatchStreamReader:
