@@ -1,7 +1,10 @@
 """All predictions as a Parquet file: of a deployment, of a server, and of an answer that is cut."""
 
 import io
-from contextlib import closing
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +17,7 @@ from livegnn import Events
 from livegnn.cli.predict import predict
 from livegnn.deployment import Deployment
 from livegnn.errors import InputError, LiveGNNError, LogError, SourceError
+from livegnn.http.client import AnswerCut, NoAnswer
 from livegnn.runtime import Runtime
 from livegnn.server import arrow_stream, create_app, prediction_file
 from livegnn.server.app import server_of
@@ -21,6 +25,7 @@ from livegnn.server.prediction_file import open_all, write_parquet
 from served import running
 from serving import write_deployment
 from streams import WIDTH
+from waiting import PATIENCE
 
 
 def check(path: Path, runtime: Runtime) -> None:
@@ -111,3 +116,47 @@ def test_the_command_asks_a_server_or_restores_a_deployment(
             predict(deployment, tmp_path / wrong, every=True)
     with pytest.raises(InputError, match="needs --all"):
         predict(deployment, path)
+
+
+@contextmanager
+def sending(data: bytes, *, stall: bool) -> Iterator[str]:
+    """The address of a server that sends this to one client, and then no more: it stalls, or cuts it."""
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(1 << 16)
+            connection.sendall(data)
+            while stall and connection.recv(1 << 16):
+                pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("stall", [False, True])
+@pytest.mark.parametrize(
+    "head", ["transfer-encoding: chunked\r\n\r\n1000000\r\n", "content-length: 9999999\r\n\r\n"]
+)
+def test_a_connection_that_is_cut_or_stalls_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str, stall: bool
+) -> None:
+    monkeypatch.setattr("livegnn.http.client._ANSWER_SECONDS", 0.2 if stall else PATIENCE)
+    path = tmp_path / "all.parquet"
+    path.write_bytes(b"before")
+    runtime = open_runtime(tmp_path)
+    with closing(runtime.log):
+        content = open_all(runtime, None, None).read()
+    why = r"nothing arrived for 0\.2 seconds" if stall else "the connection was cut before its end"
+    for size in (0, 3, len(content) // 2, len(content) - 9):
+        data = f"HTTP/1.1 200 OK\r\n{head}".encode() + content[:size]
+        with sending(data, stall=stall) as address, pytest.raises(AnswerCut, match=f"{why}. Run it again"):
+            predict(address, path, every=True)
+        assert path.read_bytes() == b"before"
+    if stall:
+        with sending(b"", stall=True) as address, pytest.raises(NoAnswer, match=why):
+            predict(address, path, every=True)

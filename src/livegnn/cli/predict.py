@@ -53,12 +53,15 @@ def predict(
 
 
 def _write_from_server(address: str, path: Path, output: str | None, model: str | None) -> "Written":
-    from livegnn.http.client import ServerClient
+    from livegnn.http.client import AnswerCut, ServerClient
     from livegnn.server.prediction_file import write_parquet
 
     asked = {name: value for name, value in (("output", output), ("model", model)) if value is not None}
     with ServerClient(address).open("GET", f"{_PATH}?{urlencode(asked)}") as answer:
-        return write_parquet(answer, path)
+        try:
+            return write_parquet(answer, path)
+        except AnswerCut as error:
+            raise AnswerCut(f"{error}. Run it again: {path} is as it was") from error
 
 
 def _write_from_deployment(source: str, path: Path, output: str | None, model: str | None) -> "Written":

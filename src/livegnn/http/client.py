@@ -1,6 +1,7 @@
 """Requests of our own commands to a running server: the address, the key, and errors as it says them."""
 
 import http.client
+import io
 import json
 import os
 import urllib.error
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from livegnn.types import JSON
 
 HERE: Final = "http://127.0.0.1:8080"
-_ANSWER_SECONDS: Final = 300.0
+_ANSWER_SECONDS: Final = 300.0  # without any byte
 _UNAVAILABLE: Final = (502, 503, 504)
 
 
@@ -31,6 +32,10 @@ class RequestRefused(InputError):
 
 class NoAnswer(LiveGNNError):
     """A server that does not answer, or that does not work now. The request may have taken effect."""
+
+
+class AnswerCut(NoAnswer):
+    """An answer that has begun, and does not go on to its end."""
 
 
 class ServerClient:
@@ -52,7 +57,10 @@ class ServerClient:
         """The answer. Raises RequestRefused, OverloadedError for one that the
         server takes later, and NoAnswer."""
         with self.open(method, path, body, media_type) as answer:
-            found = json.load(answer)
+            try:
+                found = json.load(answer)
+            except ValueError as error:
+                raise NoAnswer(f"{self.address} does not answer as a LiveGNN server does: {error}") from error
         if not isinstance(found, dict):
             raise NoAnswer(f"{self.address} does not answer as a LiveGNN server does: {quoted(found)}")
         return found
@@ -60,23 +68,60 @@ class ServerClient:
     @contextmanager
     def open(
         self, method: str, path: str, body: bytes | None = None, media_type: str = "application/json"
-    ) -> "Iterator[http.client.HTTPResponse]":
-        """An answer of any length, while it is read. Raises as `ask`, also for an answer that ends early."""
+    ) -> "Iterator[io.RawIOBase]":
+        """An answer of any length, while it is read. Raises as `ask`. Reads raise AnswerCut if it ends early,
+        or if nothing arrives for five minutes.
+        """
         headers = {} if body is None else {"content-type": media_type}
         if key := os.environ.get("LIVEGNN_KEY"):
             if not (key.isascii() and key.isprintable()):
                 raise InputError("LIVEGNN_KEY must be a key of livegnn key create, got another text")
             headers["authorization"] = f"Bearer {key}"
         request = urllib.request.Request(self.address + path, body, headers, method=method)
+        with self._begin(request) as answer:
+            yield _Answer(answer, self.address)
+
+    def _begin(self, request: urllib.request.Request) -> http.client.HTTPResponse:
         try:
-            with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:
-                yield answer
+            answer: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=_ANSWER_SECONDS)
         except urllib.error.HTTPError as error:
             raise _refusal(error) from error
         except urllib.error.URLError as error:
             raise NoAnswer(f"{self.address} does not answer: {error.reason}") from error
+        except TimeoutError as error:
+            raise NoAnswer(f"{self.address} does not answer: {_silence()}") from error
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise NoAnswer(f"{self.address} does not answer as a LiveGNN server does: {error}") from error
+        return answer
+
+
+class _Answer(io.RawIOBase):
+    """Reads an answer, and raises AnswerCut if it does not go on: other errors are not of the server."""
+
+    def __init__(self, answer: http.client.HTTPResponse, address: str) -> None:
+        self._answer, self._address = answer, address
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1, /) -> bytes:
+        """As much as that, and less only at the end."""
+        try:
+            data = self._answer.read(None if size < 0 else size)
+        except TimeoutError as error:
+            raise self._cut(_silence()) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise self._cut("the connection was cut before its end") from error
+        if len(data) < size and self._answer.length:
+            raise self._cut("the connection was cut before its end")
+        return data
+
+    def _cut(self, why: str) -> AnswerCut:
+        return AnswerCut(f"the answer of {self._address} is not complete: {why}")
+
+
+def _silence() -> str:
+    return f"nothing arrived for {_ANSWER_SECONDS:g} seconds"
 
 
 def _is_address(address: str) -> bool:
