@@ -1,6 +1,7 @@
 """All predictions as a Parquet file: of a deployment, of a server, and of an answer that is cut."""
 
 import io
+import resource
 import socket
 import threading
 from collections.abc import Iterator
@@ -116,6 +117,31 @@ def test_the_command_asks_a_server_or_restores_a_deployment(
             predict(deployment, tmp_path / wrong, every=True)
     with pytest.raises(InputError, match="needs --all"):
         predict(deployment, path)
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Writes fail past the first bytes of a file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    path, runtime = tmp_path / "all.parquet", open_runtime(tmp_path)
+    path.write_bytes(b"before")
+    with running(lambda listener: server_of(create_app(runtime), listener)) as address:
+        with full_disk(), pytest.raises(LiveGNNError) as of_server:
+            predict(address, path, every=True)
+        with full_disk(), pytest.raises(LiveGNNError) as of_runtime:
+            write_parquet(open_all(runtime, None, None), path)
+    runtime.log.close()
+    assert str(of_server.value) == str(of_runtime.value) == f"{path} cannot be written: File too large"
+    assert path.read_bytes() == b"before"
+    assert [one.name for one in tmp_path.iterdir() if "parquet" in one.name] == ["all.parquet"]
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from livegnn.atomic_file import replace_file
-from livegnn.errors import SourceError
+from livegnn.errors import LiveGNNError, SourceError
 from livegnn.runtime import Runtime
 from livegnn.server.arrow_stream import encode_all
 
@@ -29,18 +29,22 @@ class Written(NamedTuple):
 def write_parquet(stream: "BinaryIO | io.RawIOBase", path: Path) -> Written:
     """Writes an Arrow IPC stream of `encode_all`, without the rows of nodes that were removed meanwhile.
 
-    The file is replaced when the stream was read to its end. Raises SourceError if it ends before.
+    The file is replaced when the stream was read to its end. Raises SourceError if it ends before,
+    and LiveGNNError if the file cannot be written.
     """
     written = 0
     with _open(stream) as reader:
         about = {name.decode(): value.decode() for name, value in (reader.schema.metadata or {}).items()}
         rows = _Rows(reader, about.get("rows"))
-        with replace_file(path) as file, pq.ParquetWriter(file, reader.schema) as writer:
-            for group in _groups(rows.read()):
-                present = group.filter(group[reader.schema.names[-1]].is_valid())
-                written += present.num_rows
-                writer.write_table(present)
-            rows.check()
+        try:
+            with replace_file(path) as file, pq.ParquetWriter(file, reader.schema) as writer:
+                for group in _groups(rows.read()):
+                    present = group.filter(group[reader.schema.names[-1]].is_valid())
+                    written += present.num_rows
+                    writer.write_table(present)
+                rows.check()
+        except OSError as error:  # those of the stream are SourceError
+            raise LiveGNNError(f"{path} cannot be written: {error.strerror or error}") from error
     return Written(written, int(about["seq"]), "edge_type" in about)
 
 
