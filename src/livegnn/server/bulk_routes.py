@@ -72,7 +72,7 @@ class _Parts:
         return part
 
     def close(self) -> None:
-        """Gives back all that the stream has in memory. It has no further part."""
+        """Releases all that the stream has in memory. It has no further part."""
         self._ended = True
         if self._lock.acquire(blocking=False):
             try:
