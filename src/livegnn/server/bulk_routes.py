@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
@@ -34,6 +34,7 @@ def add_bulk_routes(router: APIRouter, runtime: Runtime, feed: Feed) -> None:
 
     @router.get("/v1/predictions/all", responses={200: {"content": {ARROW_TYPE: {}}}})
     async def read_all_predictions(
+        request: Request,
         since: ChangedSince = None,
         min_seq: MinSeq = 0,
         timeout: Timeout = 10.0,
@@ -47,7 +48,10 @@ def add_bulk_routes(router: APIRouter, runtime: Runtime, feed: Feed) -> None:
         def begin() -> _Parts:
             return _Parts(_open(runtime, changed, since, output, model))
 
-        return _BulkResponse(await run_in_threadpool(begin))
+        parts = await run_in_threadpool(begin)
+        if request.method == "HEAD":
+            parts.close()  # its answer has no body, and this response is not sent
+        return _BulkResponse(parts)
 
 
 class _Parts:
