@@ -250,7 +250,8 @@ class GroupReuse:
     def apply(self, batch: Batch) -> tuple[Int64, Tensor]:
         """(affected groups, their means)."""
         changed, rows, _ = self._nodes.apply(batch)
-        self._rows[torch.from_numpy(changed)] = rows
+        if len(changed):
+            self._rows[torch.from_numpy(changed)] = rows
         affected = np.unique(self._groups[changed])
         return affected, self.predict(affected)
 
