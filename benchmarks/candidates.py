@@ -32,6 +32,28 @@ AIM_MS, AIM_RECALL = 1.0, 0.95
 LIKES = ("user", "likes", "item")
 
 
+def make_model(weight: np.ndarray) -> lg.Model:
+    """The inner product of features of users and items, after a linear layer with these weights."""
+    at = {"edge_type": LIKES}
+    steps = (
+        Step("linear", ("u",), "user", {"weight": "weight"}),
+        Step("linear", ("i",), "item", {"weight": "weight"}),
+        Step("source", ("user",), "from", attrs=at),
+        Step("target", ("item",), "to", attrs=at),
+        Step("multiply", ("from", "to"), "product"),
+        Step("sum_channels", ("product",), "score", attrs={"heads": 1}),
+    )
+    return lg.Model(
+        {"u": Input("user", len(weight)), "i": Input("item", len(weight))},
+        steps,
+        {"weight": weight},
+        "user",
+        ("u", "user"),
+        outputs={"user": "user", "item": "item"},
+        edge_outputs={"score": "score"},
+    )
+
+
 class Shop:
     """Users, items, and an engine; the embeddings again in NumPy."""
 
@@ -44,33 +66,12 @@ class Shop:
         self.x = self.draw(options.items)
         graph.apply(lg.Events().add_nodes(self.users, self.draw(options.queries), node_type="user"))
         graph.apply(lg.Events().add_nodes(self.items, self.x, node_type="item"))
-        self.graph, self.engine = graph, lg.Engine(graph, self.model(), threads=options.threads)
+        self.graph, self.engine = graph, lg.Engine(graph, make_model(self.weight), threads=options.threads)
 
     def draw(self, count: int) -> np.ndarray:
         rows = np.tanh(self.random.standard_normal((count, DIRECTIONS)) @ self.directions)
         rows += 0.2 * self.random.standard_normal(rows.shape)
         return (rows * self.random.lognormal(0, 0.2, (count, 1))).astype(np.float32)
-
-    def model(self) -> lg.Model:
-        at = {"edge_type": LIKES}
-        steps = (
-            Step("linear", ("u",), "user", {"weight": "weight"}),
-            Step("linear", ("i",), "item", {"weight": "weight"}),
-            Step("source", ("user",), "from", attrs=at),
-            Step("target", ("item",), "to", attrs=at),
-            Step("multiply", ("from", "to"), "product"),
-            Step("sum_channels", ("product",), "score", attrs={"heads": 1}),
-        )
-        inputs = {"u": Input("user", CHANNELS), "i": Input("item", CHANNELS)}
-        return lg.Model(
-            inputs,
-            steps,
-            {"weight": self.weight},
-            "user",
-            ("u", "user"),
-            outputs={"user": "user", "item": "item"},
-            edge_outputs={"score": "score"},
-        )
 
     def change(self, items: np.ndarray) -> None:
         self.x[items] = self.draw(len(items))

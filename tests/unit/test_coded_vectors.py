@@ -7,43 +7,20 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from livegnn import EdgeSchema, Engine, Events, Graph, Model, Schema
+from candidates import LIKES, make_model
+from livegnn import EdgeSchema, Engine, Events, Graph, Schema
 from livegnn.inference.coded_vectors import Scales
-from livegnn.model import Input, Step
 
 WIDTH, ITEMS, USERS, K = 24, 6000, 20, 10
-LIKES = ("user", "likes", "item")
 
 Rows = np.ndarray
-
-
-def make_model() -> Model:
-    """The inner product of two rows of features."""
-    at = {"edge_type": LIKES}
-    steps = (
-        Step("linear", ("u",), "user", {"weight": "weight"}),
-        Step("linear", ("i",), "item", {"weight": "weight"}),
-        Step("source", ("user",), "from", attrs=at),
-        Step("target", ("item",), "to", attrs=at),
-        Step("multiply", ("from", "to"), "product"),
-        Step("sum_channels", ("product",), "score", attrs={"heads": 1}),
-    )
-    return Model(
-        {"u": Input("user", WIDTH), "i": Input("item", WIDTH)},
-        steps,
-        {"weight": np.eye(WIDTH, dtype=np.float32)},
-        "user",
-        ("u", "user"),
-        outputs={"user": "user", "item": "item"},
-        edge_outputs={"score": "score"},
-    )
 
 
 def make_engine(users: Rows, items: Rows) -> Engine:
     graph = Graph(Schema({"user": WIDTH, "item": WIDTH}, {LIKES: EdgeSchema()}), threads=1)
     graph.apply(Events().add_nodes(np.arange(len(users)), users, node_type="user"))
     graph.apply(Events().add_nodes(np.arange(len(items)), items, node_type="item"))
-    return Engine(graph, make_model(), threads=1)
+    return Engine(graph, make_model(np.eye(WIDTH, dtype=np.float32)), threads=1)
 
 
 def recall(engine: Engine) -> float:
