@@ -92,6 +92,9 @@ def compositions(draw: st.DrawFn) -> list[Call]:
 @example(calls=[("minimum", (0, 1), -2), ("relu", (2,), 0)])
 @example(calls=[("add", (0, 1), 20), ("abs", (2,), 0), ("exp", (3,), 0)])
 @example(calls=[("neg", (0,), 0), ("log", (2,), 0), ("neg", (3,), 0)])
+@example(
+    calls=[("add", (0, 1), 20), ("add", (0, 0), 0), ("exp", (2,), 0), ("add", (0, 0), 0), ("exp", (4,), 0)]
+)
 @settings(max_examples=draws(400, 20_000), deadline=None)
 def test_what_is_said_to_rise_rises(calls) -> None:
     curve = _curve_of(calls)

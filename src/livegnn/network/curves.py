@@ -17,6 +17,9 @@ Numbers: TypeAlias = Mapping[str, float]
 """The settings of a step, and its tensors of one number, by name."""
 
 
+_LARGE: Final = 1e38  # float32 ends soon after it
+
+
 class Interval(NamedTuple):
     """All numbers from low to high."""
 
@@ -32,6 +35,12 @@ class Interval(NamedTuple):
         """The interval of products."""
         ends = [0.0 if 0 in (a, b) else a * b for a in self for b in other]
         return Interval(min(ends), max(ends))
+
+    def rounded(self) -> "Interval":
+        """The interval without ends that only the rounding of numbers near the largest one has found."""
+        low = -math.inf if self.low < -_LARGE else min(self.low, _LARGE)
+        high = math.inf if self.high > _LARGE else max(self.high, -_LARGE)
+        return Interval(low, high)
 
     def hull(self, other: "Interval") -> "Interval":
         """The least interval that has both."""
@@ -126,7 +135,7 @@ def _rise(
     with np.errstate(all="ignore"):
         ends = Interval(float(function(values.low)), float(function(values.high)))
         slopes = Interval(0.0, float(steepest(values)))
-    return Half(ends, x.slopes.times(slopes))
+    return Half(ends.rounded(), x.slopes.times(slopes))
 
 
 def _bend(x: Half, left: Interval, at: Callable[[float], float]) -> Half:
