@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import httpx
-from starlette.types import ASGIApp, Message
+from starlette.types import ASGIApp, Message, Scope
 
 
 class Request:
@@ -15,7 +15,7 @@ class Request:
 
     def __init__(self, path: str, pieces: list[bytes], *headers: tuple[bytes, bytes], **more: str) -> None:
         self.pieces = pieces
-        self.scope = {
+        self.scope: Scope = {
             "type": "http",
             "asgi": {"version": "3.0"},
             "http_version": "1.1",
@@ -48,7 +48,7 @@ def answer(app: ASGIApp, request: Request) -> list[Message]:
     async def send(message: Message) -> None:
         sent.append({**message, "headers": sorted(message.get("headers", ()))})
 
-    asyncio.run(app(dict(request.scope), receive, send))  # type: ignore[arg-type]
+    asyncio.run(app(dict(request.scope), receive, send))
     return sent
 
 

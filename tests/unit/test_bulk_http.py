@@ -204,7 +204,7 @@ async def read_some(app: ASGIApp, path: str, end: str, method: str = "GET") -> i
                 raise OSError("the connection is closed")
             await never.wait()
 
-    task = asyncio.create_task(app(request.scope, receive, send))  # type: ignore[arg-type]
+    task = asyncio.create_task(app(request.scope, receive, send))
     if end == "cancel":
         await first.wait()
         task.cancel()
@@ -273,7 +273,7 @@ def test_a_stream_is_closed_by_the_thread_that_makes_its_next_part(
     async def cancel() -> None:
         request = Request(ALL, [b""], method="GET")
         request.scope["asgi"] = NO_WATCH
-        task = asyncio.create_task(app(request.scope, receive, send))  # type: ignore[arg-type]
+        task = asyncio.create_task(app(request.scope, receive, send))
         await asyncio.to_thread(reading.wait, PATIENCE)
         task.cancel()
         with suppress(asyncio.CancelledError):
